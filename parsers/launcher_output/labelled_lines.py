@@ -314,6 +314,8 @@ def _shown(line: bytes) -> bytes:
 def _as_shown(lines: Lines) -> Lines:
     """Drop the overwritten parts of lines."""
     block, start, end = lines.block, lines.start, lines.end
+    if not len(start):
+        return lines
     returns, backs = block.having(ord("\r")), block.having(ord("\b"))
     if len(returns):
         end = end - ((end > start) & (block.bytes[end - 1] == ord("\r")))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallscope.parsers.launcher_output import Line, LineFilter, rank_lines
+from stallscope.parsers.launcher_output import Line, LineFilter, line_blocks, rank_lines
 from stallscope.parsers.launcher_output import labelled_lines as made_lines
 from stallscope.parsers.lines.timestamps import read_timestamp
 
@@ -51,6 +51,13 @@ def test_pieces_of_ranks_become_their_lines(block_bytes: int) -> None:
         (0, "stderr"): [b"err line"],
         (1, "stderr"): [b"err line"],
     }
+
+
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_a_block_may_have_backspaces_and_no_line(block_bytes: int) -> None:
+    data = b"Sat Nov 21 02:39:32 2026]sttdout>\b 1: [1,0]<stdout>:[1,256]<stdou"
+    blocks = [*line_blocks(data, block_bytes)]
+    assert all((lines.start <= lines.end).all() for lines in blocks)
 
 
 def test_labels_without_a_stream_are_taken_where_every_line_has_one() -> None:
