@@ -192,7 +192,9 @@ def step_lines(
     since[begins] = so_far[begins]
     if not begins.all():
         # A job that continues from a checkpoint has not made all steps before its first line.
-        since[begins] = np.minimum(since[begins], int(np.median(since[~begins])))
+        usual = int(np.median(since[~begins]))
+        to_next = np.where(np.append(begins[1:], True), usual, np.append(since[1:], usual))
+        since[begins] = np.minimum(since[begins], np.maximum(to_next, usual)[begins])
     return StepLines(
         columns,
         begins,

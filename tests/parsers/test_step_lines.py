@@ -356,6 +356,16 @@ SAMPLES = {
         epochs=(0, 799),
         steps=None,
     ),
+    "a loss at a step": Sample(
+        lambda at: f"{with_ms(at.when)}:\tLoss at step {at.step}: {at.loss:.6f}",
+        "are measured by",
+    ),
+    "a count of the training": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} train.py:577] [Train {at.step}/800] {{'loss': {at.loss:.6f}}}"
+        ),
+        "are measured by",
+    ),
     "words that vary": Sample(
         lambda at: (
             f"{with_ms(at.when)} {'ABCDEFGH'[at.step // 10 % 8]}x step {at.step} loss {at.loss:.3f}"
@@ -383,6 +393,37 @@ def test_the_lines_of_many_trainers_are_read(name: str) -> None:
     assert (UNCONFIRMED in proposal.notes) != bool(sample.check)
     if sample.check:
         assert sample.check in str(PARSER.parse("run.log", data).log.facts["confirmed"])
+
+
+def test_a_counter_around_another_one_counts_epochs() -> None:
+    def lines(form: Callable[[int], str]) -> bytes:
+        whens = (BEGAN + timedelta(seconds=8 * n) for n in range(240))
+        texts = [
+            f"{with_ms(when)} - INFO - {form(n)}, loss: 2.{n:04}" for n, when in enumerate(whens)
+        ]
+        return "\n".join(texts).encode() + b"\n"
+
+    epochs = lines(lambda n: f"iteration:{n // 40 + 1} step:{16 * (n % 40) + 16}/652")
+    steps, took = windows_of(read(epochs))
+    assert took == pytest.approx(1000 * STEP_S, rel=0.01)
+    assert steps.sum() == 6 * 39 * 16
+    # Parts of a step are no steps.
+    parts = best_evidence(lines(lambda n: f"step: {n // 8} iteration: {n % 8}"))
+    assert not isinstance(parts, str)
+    assert parts.columns["step"].max() == 29
+
+
+def test_means_so_far_are_known_from_lines_that_become_more_frequent() -> None:
+    """The first step takes half a minute, and is in all means."""
+    numbers = [*range(50, 401, 50), *range(402, 801, 2)]
+    text = "".join(
+        f"step:{n}/800 loss:2.{n:04} train_time:{30 + n * STEP_S:.3f}s "
+        f"step_avg:{1000 * (30 + n * STEP_S) / n:.2f}ms\n"
+        for n in numbers
+    )
+    log = read(text.encode())
+    assert log.log.facts["step_ms"] == pytest.approx(1000 * (30 + 800 * STEP_S) / 800, rel=0.001)
+    assert log.log.facts["means_of_all_steps"]
 
 
 def test_running_times_measure_counters_without_a_name_behind_their_epoch() -> None:
@@ -1400,7 +1441,10 @@ def test_a_note_names_the_bar_that_is_read_if_two_may_be_a_training() -> None:
 OTHER_BARS = {
     **{
         label: {"label": f"{label}: "}
-        for label in ("Downloading shards", "Evaluating", "Map", "Loading", "Searching index")
+        for label in (
+            *("Downloading shards", "Evaluating", "Map", "Loading", "Preloading the dataset"),
+            "Searching index",
+        )
     },
     "no training around it": {},
     "images": {"label": "train ", "unit": "img"},

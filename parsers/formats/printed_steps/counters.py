@@ -15,7 +15,7 @@ from stallscope.formatting.lists import counted
 from ...lines.line_blocks import Column
 from ...window_lines import StepLines, half_unit, step_lines, stretches, timed_of_each
 from .figures import FEWEST_LINES, Figure
-from .rows import Rows
+from .rows import LATEST_S, Rows, since_1970
 from .vocabulary import TIME_OF_DAY
 
 # A counter rises by the same number in this share of its lines, and falls in at most this share.
@@ -37,8 +37,6 @@ _SHARE_RISES = 0.98
 _FEWEST_RUNNING = 6
 #: The clock of lines with timestamps.
 STAMPS = "the log's timestamps"
-# Times since 1970 are in these years, 2001 to 2096.
-_EARLIEST_S, _LATEST_S = 1e9, 4e9
 _DAY_S = 86_400
 # Ranks that train together are at most so many lines apart, and print about this share of steps alike.
 _MOST_APART, _SHARE_OF_ALL_RANKS = 4, 0.9
@@ -97,11 +95,30 @@ def counter_of(rows: Rows) -> int | None:
     figures = rows.kind.figures
     counters = [at for at, figure in enumerate(figures) if figure.word.quantity in _COUNTERS]
     counters.sort(key=lambda at: _COUNTERS[figures[at].word.quantity] + figures[at].word.order)
-    even = next((at for at in counters if _counts(rows.values[at])), None)
+    counts = [at for at in counters if _counts(rows.values[at])]
+    even = next((at for at in counts if not _counts_epochs(rows, at, counts)), None)
     if even is not None or not counters or not _is_printed_at_even_times(rows):
         return even
     named = [at for at in counters if figures[at].word.quantity == "step"]
     return next((at for at in named if _goes_on(rows.values[at])), None)
+
+
+def _counts_epochs(rows: Rows, counter: int, others: Iterable[int]) -> bool:
+    """Whether a counter is that of epochs: another one starts again where it rises.
+
+    Parts of a step are counted one by one, and there are fewer of them than steps.
+    """
+    rises = np.diff(rows.values[counter]) > 0
+    if not rises.any() or rises.all():
+        return False
+    lines_of_each = len(rows) / (rises.sum() + 1)
+    for at in others:
+        if rows.kind.figures[at].word.order <= rows.kind.figures[counter].word.order:
+            change = np.diff(rows.values[at])
+            starts_again = (change[rises] < 0).all() and (change[~rises] > 0).all()
+            if starts_again and (np.median(change[~rises]) > 1 or rises.sum() < lines_of_each):
+                return True
+    return False
 
 
 def _is_printed_at_even_times(rows: Rows) -> bool:
@@ -242,22 +259,10 @@ class Clock(NamedTuple):
 
 def clock_of(seconds: Floats, name: str, figure: int | None = None) -> Clock:
     """Return the clock of printed seconds since 1970 or since a start."""
-    seconds = np.clip(seconds, -_LATEST_S, _LATEST_S)
+    seconds = np.clip(seconds, -LATEST_S, LATEST_S)
     # Of times since 1970 a float has too few digits to show the unit.
     unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
     return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, figure)
-
-
-def stamps_by(ns: Ints, unit_ns: int) -> dict[str, Column]:
-    """Return moments since 1970 as the timestamps of lines."""
-    known = np.ones(len(ns), bool)
-    return {
-        "timed": known,
-        "ns": ns,
-        "zone_known": known,
-        "resolution_ns": np.full(len(ns), unit_ns),
-        "year_known": known,
-    }
 
 
 @dataclass(frozen=True)
@@ -347,14 +352,14 @@ class CountedLines:
     def _epoch(self) -> int | None:
         """Return the figure with the epoch; None without one.
 
-        A count without a name (``[3/90][20/500]``) is one if it goes on where the counter begins again.
+        Another counter (``[3/90][20/500]``) is one if it goes on where the counter begins again.
         """
         values = self.sole.values
         for at in self.having("epoch"):
             if _are_counts(values[at]):
                 return at
         begins = np.diff(values[self.counter]) < 0
-        for at in self.having("count") if begins.any() else ():
+        for at in (*self.having("count"), *self.having("step")) if begins.any() else ():
             goes_on = np.diff(values[at]) == begins
             if (
                 at != self.counter
@@ -440,11 +445,3 @@ class CountedLines:
 def agrees(ratio: float, most: float) -> bool:
     """Whether a ratio is 1 up to a factor."""
     return bool(1 / most <= ratio <= most)
-
-
-def since_1970(values: Floats) -> float | None:
-    """Return the unit of times since 1970, in seconds; None for other times."""
-    usual = float(np.median(values))
-    return next(
-        (unit for unit in (1.0, 1e-3, 1e-6, 1e-9) if _EARLIEST_S < usual * unit < _LATEST_S), None
-    )

@@ -29,12 +29,11 @@ from .counters import (
     epoch_of_each,
     of_first_arrivals,
     of_main_rank,
-    stamps_by,
     without_copies,
     without_repeated_steps,
 )
 from .rates import AGREE, ComparedLines, percent
-from .rows import Rows
+from .rows import Rows, stamps_by
 from .trainers import TRAINERS
 
 # If all lines together agree with the clock to this ratio, times are means over the steps between lines,

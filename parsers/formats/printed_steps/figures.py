@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ...launcher_output import LineField, LineFilter, LineForm, rank_lines
 from ...lines.line_blocks import sample_parts
 from ...lines.timestamps import DATED_MOMENT
-from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, word_of
+from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, names_moment, word_of
 
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
@@ -83,6 +83,8 @@ _MOST_AFTER = 12
 _DIGITS, _LETTERS = re.compile(r"[\d\x1b]"), re.compile(r"[A-Za-z]")
 _FRACTION = re.compile(r"\d+\.\d*[1-9]\d*$")
 _COUNT = ("step", "count", "samples", "epoch")
+# Names that a counter of a training may have.
+_TRAINING = ("train", "training")
 
 
 class Figure(NamedTuple):
@@ -215,8 +217,8 @@ def kind_of(
         return None
     ending = _DIGITS.split(_common([figure.after for figure in columns[-1]]))[0]
     first = [column[0] for column in columns]
-    for at, column in enumerate(columns[1:], start=1):
-        if _counts_steps(columns[at - 1], column):
+    for at, column in enumerate(columns):
+        if _counts_steps(columns[at - 1] if at else None, column):
             first[at] = first[at]._replace(word=Word("step", order=2))
     return Kind(first, known, ending, words, trains)
 
@@ -232,14 +234,16 @@ def _counts_training(figures: Sequence[Figure]) -> bool:
     return False
 
 
-def _counts_steps(before: Sequence[Figure], column: Sequence[Figure]) -> bool:
-    """Whether a number without a name behind its epoch counts steps: ``Epoch  1,   50/ 7000;``.
+def _counts_steps(before: Sequence[Figure] | None, column: Sequence[Figure]) -> bool:
+    """Whether a number without a name counts steps: ``Epoch  1,   50/ 7000;``, ``[Train 50/7000]``.
 
     Numbers of samples rise by a multiple of the batch.
     """
-    if column[0].word.quantity != "count" or before[0].word.quantity != "epoch":
+    trains = column[0].name in _TRAINING
+    of_epoch = before is not None and before[0].word.quantity == "epoch"
+    if column[0].word.quantity != "count" or not (trains or of_epoch):
         return False
-    plain = all(figure.total and not figure.before.strip(" ,;:|-") for figure in column)
+    plain = all(figure.total and (trains or not figure.before.strip(" ,;:|-")) for figure in column)
     numbers = [float(figure.text.replace(",", "")) for figure in column]
     rises = [after - number for number, after in pairwise(numbers) if after > number]
     if not plain or not rises:
@@ -281,6 +285,8 @@ def figures_of(text: str) -> list[Figure]:
             # ``Batch 0.818 (3.887)``
             word = Word("time", order=0)
         before_it = figures[-1].word.quantity if figures else "other"
+        if before.strip() == ":" and names_moment(last.lower().split()):
+            word = word_of(" ".join(last.lower().split()[:-2]))
         is_unit = word.quantity == "time" and before_it in ("data", "part")
         if in_parentheses and _COUNTS_SINCE.match(text, match.end()):
             word = Word("since")
@@ -292,7 +298,7 @@ def figures_of(text: str) -> list[Figure]:
             # XLA's devices: ``Device=xla:0/3`` is that of rank 3.
             word = Word("rank" if figures[-1].name.endswith("device xla") else "total")
             figures[-1] = figures[-1]._replace(total=_total(match["number"]))
-            nameless = figures[-1].name.split(" ")[-1] in ("", "train", "training")
+            nameless = figures[-1].name.split(" ")[-1] in ("", *_TRAINING)
             if figures[-1].word.quantity == "other" and nameless:
                 figures[-1] = figures[-1]._replace(word=Word("count"))
         elif figures and _ends_range(figures[-1], before, match["number"]):

@@ -61,8 +61,8 @@ _DATES, _DATES_OF_DAYS = (
     for forms in (DATES, (DAY_FIRST, *DATES))
 )
 _OF_TRAINING = re.compile("(?i)epoch|train|grad|loss")
-# Times since 1970 are after 2001.
-_EARLIEST_S = 1e9
+# Times since 1970 are in these years, 2001 to 2096.
+_EARLIEST_S, LATEST_S = 1e9, 4e9
 _COUNT = ("step", "epoch", "samples")
 # The lines of a block that are searched for a date: dates in few lines tell nothing.
 _SOME_LINES = 300
@@ -96,6 +96,26 @@ class Rows:
 def without_stamps(count: int) -> dict[str, Column]:
     """Return the stamps of lines without labels and timestamps."""
     return {"rank": np.full(count, -1), **without_timestamps(count)}
+
+
+def stamps_by(ns: Ints, unit_ns: int) -> dict[str, Column]:
+    """Return moments since 1970 as the timestamps of lines."""
+    known = np.ones(len(ns), bool)
+    return {
+        "timed": known,
+        "ns": ns,
+        "zone_known": known,
+        "resolution_ns": np.full(len(ns), unit_ns),
+        "year_known": known,
+    }
+
+
+def since_1970(values: Floats) -> float | None:
+    """Return the unit of times since 1970, in seconds; None for other times."""
+    usual = float(np.median(values))
+    return next(
+        (unit for unit in (1.0, 1e-3, 1e-6, 1e-9) if _EARLIEST_S < usual * unit < LATEST_S), None
+    )
 
 
 # -- all lines -------------------------------------------------------------------------------------
@@ -314,8 +334,9 @@ class Records:
     def _word(self, name: str) -> Word:
         """Return the meaning of a figure; an ``epoch`` may be the time since 1970."""
         word = word_in(name, self.names)
-        usual = np.nanmedian(np.append(self.figures[name][:1000], 0.0))
-        return Word("stamp", 1.0) if word.quantity == "epoch" and usual > _EARLIEST_S else word
+        values = self.figures[name][~np.isnan(self.figures[name])][:1000]
+        unit_s = since_1970(values) if word.quantity == "epoch" and len(values) else None
+        return word if unit_s is None else Word("stamp", unit_s)
 
     def _kind(self, names: Sequence[str], words: Mapping[str, Word], chosen: Bools) -> Rows:
         figures = [

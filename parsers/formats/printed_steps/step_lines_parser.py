@@ -20,13 +20,13 @@ from ...rank_names import rank_in, stated_ranks
 from ...window_lines import HALF, by_rank, decimals_of
 from ..line_pattern import epoch_logs
 from .bars import bars_in
-from .counters import clock_of, stamps_by
+from .counters import clock_of
 from .evidence import KNOWN_FROM, NOTHING_COUNTS, Evidence, evidence_in
 from .figures import kinds_in
 from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .records import records_in
-from .rows import Records, Rows, rows_of
+from .rows import Records, Rows, rows_of, stamps_by
 from .timers import stages_in
 from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
 from .vocabulary import Quantity

@@ -8,7 +8,7 @@ name leaves open (whether ``time`` is a step's, and in which unit) the numbers d
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -263,7 +263,7 @@ def _counter(words: list[str]) -> Word:
     if words in (["up"], ["sen"]):
         # Marian's ``Up. 500 : Sen. 31,873``.
         return Word("step" if last == "up" else "samples")
-    if known & _TRAINS:
+    if known & _TRAINS and not names_moment(words):
         return Word("trains")
     if last in _STEPS or (len(words) > 1 and words[-2] in _STEPS and last in _INDEX):
         if known & {"total", "max"}:
@@ -277,6 +277,11 @@ def _counter(words: list[str]) -> Word:
     if last in _SAMPLES and not known & {"total", "max"}:
         return Word("samples")
     return OTHER
+
+
+def names_moment(words: Sequence[str]) -> bool:
+    """Whether a name is that of another figure and of its step: ``loss at step 5: 2.3``."""
+    return len(words) > 2 and words[-1] in _STEPS and words[-2] in ("at", "after")
 
 
 # -- timers ----------------------------------------------------------------------------------------
@@ -322,7 +327,7 @@ def timer_of(name: str) -> Timer | None:
 
 #: Work besides training, by the start of a word in the label of a bar or the line before it.
 OTHER_WORK = re.compile(
-    r"\b(?:download|upload|eval|valid|val\b|test|load(?!er)|sav(?:e|ing)|check|pars|tokeni|fetch"
+    r"\b(?:download|upload|eval|valid|val\b|test|(?:pre-?)?load(?!er)|sav(?:e|ing)|check|pars|tokeni|fetch"
     r"|predict|infer|extract|copy|convert|import|shard|compil|comput|warm|resolv|install|cast|prepar"
     r"|preprocess|cach|build|creat|quanti|calibrat|render|collat|unpack|verif|merg|sanity|rollout"
     r"|map(?:ping)?\b|(?:read|sampl|encod|decod|index|search|scor|collect|pack|scan|process)ing"
