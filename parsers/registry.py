@@ -31,7 +31,7 @@ _PARSERS = (
     "kineto:KinetoParser",
     "dftracer:DftracerParser",
     "tensorboard:TensorboardParser",
-    "ehealth:EhealthParser",
+    "horovod_runner:EhealthParser",
     "horovod_runner:HorovodRunnerParser",
     "printed_steps.step_lines_parser:known_trainers",
     "mlperf.mlperf_parser:MlperfParser",

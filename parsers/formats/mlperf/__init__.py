@@ -4,8 +4,7 @@
     :::MLL 1560881700.926 epoch_start: {"value": null, "metadata": {"epoch_num": 1, …}}
     :::MLPv0.5.0 resnet 1541688590.123 (resnet.py:123) train_epoch: 1
 
-- ``lines`` reads the events in lines of all versions.
-- ``marks`` collects the events of one rank: epochs, evaluations, blocks, numbers of steps.
-- ``steps`` makes windows of steps between numbers of steps.
-- ``parser`` makes a log of each rank.
+- ``mlperf_lines`` reads the events in lines of all versions.
+- ``mlperf_marks`` collects the events of one rank: epochs, evaluations, blocks, numbers of steps.
+- ``mlperf_parser`` makes a log of each rank.
 """

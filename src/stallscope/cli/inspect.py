@@ -21,7 +21,6 @@ from stallscope.errors import StallscopeError, UsageError
 from stallscope.formatting.lists import counted, listed, ranges
 from stallscope.formatting.numbers import amount, percent
 from stallscope.formatting.plain import plain
-from stallscope.parsers.inspection.excerpt import excerpt
 from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.parsers.inspection.inspected import (
     InspectedFile,
@@ -29,6 +28,7 @@ from stallscope.parsers.inspection.inspected import (
     Inspection,
     Proposal,
     TimeSpan,
+    excerpt,
 )
 from stallscope.parsers.registry import names_of_plugins
 
