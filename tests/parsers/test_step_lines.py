@@ -366,6 +366,15 @@ SAMPLES = {
         ),
         "are measured by",
     ),
+    "a message that begins with a line's end": Sample(
+        lambda at: (
+            f"{with_ms(at.when)} - INFO: \nEpoch [{at.epoch + 1}/2], Step [{at.batch}/400], "
+            f"Loss: {at.loss:.5f}\n{with_ms(at.when)} - INFO: Time elapsed: {at.loss:.3f}"
+        ),
+        "are measured by",
+        epochs=(1, 2),
+        steps=(0, 390),
+    ),
     "words that vary": Sample(
         lambda at: (
             f"{with_ms(at.when)} {'ABCDEFGH'[at.step // 10 % 8]}x step {at.step} loss {at.loss:.3f}"
@@ -411,6 +420,18 @@ def test_a_counter_around_another_one_counts_epochs() -> None:
     parts = best_evidence(lines(lambda n: f"step: {n // 8} iteration: {n % 8}"))
     assert not isinstance(parts, str)
     assert parts.columns["step"].max() == 29
+
+
+def test_an_epoch_that_a_job_begins_again_lasts_from_then_on() -> None:
+    starts = [0, *range(3600, 3900, 30)]
+    text = "".join(
+        f"{with_ms(BEGAN + timedelta(seconds=start))} - INFO - Epoch {max(n, 1)}/10\n"
+        f"{with_ms(BEGAN + timedelta(seconds=start + 29))} - INFO - Train loss: 2.{n}1\n"
+        for n, start in enumerate(starts)
+    )
+    epochs = read(text.encode()).intervals
+    took = arrow.numbers(epochs["end"]) - arrow.numbers(epochs["begin"])
+    assert took.tolist() == [30 * 10**9] * 9
 
 
 def test_means_so_far_are_known_from_lines_that_become_more_frequent() -> None:

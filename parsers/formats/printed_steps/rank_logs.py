@@ -56,7 +56,6 @@ from .trainers import Meaning
 NO_RANK = -1
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
-
 # No program prints durations of epochs more precisely than this.
 _LEAST_HALF_MS = 0.5
 
@@ -143,7 +142,9 @@ def _log(
     zero: int,
     facts: Mapping[str, Any],
 ) -> Parsed:
-    samples = rate_samples(lines, settings, meaning.rate_of, _epoch_seconds(epoch_lines))
+    fields = () if epoch_lines is None else (epoch_lines["epoch"], epoch_lines["seconds"])
+    epoch_s = dict(zip(*(field.tolist() for field in fields), strict=True))
+    samples = rate_samples(lines, settings, meaning.rate_of, epoch_s)
     windows = durations(
         lines,
         meaning.value,
@@ -167,12 +168,6 @@ def _log(
     if windows is not None and windows.note:
         problems.append(Problem(path, windows.note))
     return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
-
-
-def _epoch_seconds(epoch_lines: Mapping[str, Column] | None) -> dict[int, float]:
-    if epoch_lines is None:
-        return {}
-    return dict(zip(epoch_lines["epoch"].tolist(), epoch_lines["seconds"].tolist(), strict=True))
 
 
 def _epochs(
@@ -368,6 +363,9 @@ def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -
     number, ns = columns["epoch"][timed], columns["ns"][timed]
     at = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
     begin, end = at[:-1], at[1:]
+    if len(end) and np.median(end - begin) == 1:
+        # A second line about an epoch is that of a job that has begun it again.
+        begin = end - 1
     fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
     begin, end = begin[fits], end[fits]
     # Both timestamps are rounded down: their difference is wrong by less than one unit either way.

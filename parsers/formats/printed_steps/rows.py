@@ -68,6 +68,8 @@ _COUNT = ("step", "epoch", "samples")
 _SOME_LINES = 300
 # Other lines have their dates at most so many bytes further on.
 _FURTHER = 16
+# Lines with a timestamp and no message: their length, and how they end.
+_HEAD_BYTES, _HEAD_ENDS = 100, np.frombuffer(b" :-|>]", np.uint8)
 _SI = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
@@ -242,6 +244,8 @@ def stamps_of(lines: Lines, at: Ints, *, days_first: bool = False) -> dict[str, 
         columns["timed"][:] = False
     if not columns["timed"].all():
         _put_dates(columns, lines, at, _DATES_OF_DAYS if days_first else _DATES)
+    if not columns["timed"].all():
+        _put_heads(columns, lines, at)
     return {"rank": lines.rank[at], **columns}
 
 
@@ -279,6 +283,19 @@ def _put_dates(
             for name, column in dates.items():
                 columns[name][rows[timed]] = column[timed]
             return
+
+
+def _put_heads(columns: Mapping[str, Column], lines: Lines, at: Ints) -> None:
+    """Read timestamps of lines before that have no message: some messages begin with a line's end."""
+    rows = np.flatnonzero(~columns["timed"] & (at > 0))
+    before = at[rows] - 1
+    start, end = lines.start[before], lines.end[before]
+    is_head = (end > start) & (end - start < _HEAD_BYTES)
+    is_head &= np.isin(lines.block.bytes[end - 1], _HEAD_ENDS)
+    is_head &= lines.rank[before] == lines.rank[at[rows]]
+    if is_head.any():
+        for name, column in stamps_before(lines, before[is_head]).items():
+            columns[name][rows[is_head]] = column
 
 
 # -- records ---------------------------------------------------------------------------------------
