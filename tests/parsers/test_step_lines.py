@@ -1731,6 +1731,12 @@ def test_a_short_training_is_found_anywhere_in_a_long_file() -> None:
     assert PARSER.recognises("run.log", data)
 
 
+def test_an_option_that_overrides_a_printed_configuration_counts() -> None:
+    settings = b"batch_size = 64\nOverriding: block_size = 64\nOverriding: batch_size = 12\n"
+    log = read(settings + printed(SAMPLES["nanoGPT"]))
+    assert log.log.facts["batch_size"] == 12
+
+
 def test_parts_of_steps_are_no_ranks() -> None:
     lines = [
         f"{at(0.25 * n)} INFO step {n // 4} micro_step {n % 4} loss 2.{n % 9}" for n in range(400)

@@ -434,7 +434,10 @@ def _batch_sizes(head: bytes) -> dict[str, int]:
         before = head[max(match.start() - _BEFORE_BYTES, 0) : match.start()]
         size = int(match["size"])
         if size and not _OTHER.search(before):
-            sizes.setdefault(_whose(match, before), size)
+            whose = _whose(match, before)
+            # nanoGPT prints its configuration first, and then what the command line overrides.
+            if whose not in sizes or before.endswith(b"overriding: "):
+                sizes[whose] = size
     of_a_device = PER_DEVICE.search(head) if b" per device" in head else None
     if of_a_device is not None:
         sizes.setdefault("rank", int(of_a_device[1]))
