@@ -244,6 +244,17 @@ class TestOneProcess(RecorderContract):
             "sparse": 3,
         }
 
+    def test_a_mapping_whose_labels_come_first_has_the_size_of_its_samples(
+        self, recorded: Recorded
+    ) -> None:
+        assert recorded.result("kinds_of_batches")["shapes"] == {
+            "labels first": [2, 5],
+            "labels first, of a tokenizer": [2, 5],
+            "labels first, and edges": [2],
+            "labels alone": [2],
+            "labels first in a list": [2],
+        }
+
     def test_tokens_and_padding_are_counted_where_a_batch_tells_them(
         self, recorded: Recorded
     ) -> None:

@@ -31,6 +31,9 @@ def samples_of(shape: Optional[Sequence[int]]) -> Optional[int]:
 def shape_in(batch: Any) -> Optional[Sequence[int]]:
     """Return the shape of the first tensor in a batch that has dimensions; empty or None without any.
 
+    Labels come first in some mappings, and one number per sample does not tell how long samples are:
+    there it is the first tensor with more dimensions, if it has as many samples.
+
     The number of samples can be computed from it later; only the shape is read during training.
     """
     if batch is None:
@@ -42,7 +45,7 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
     elif kind is dict and batch:
         first = next(iter(batch.values()))
     shape: Sequence[int] = first.shape if type(first) is Tensor else ()
-    if shape:
+    if shape and (len(shape) > 1 or kind is not dict):
         return shape
     if isinstance(batch, Tensor):
         return tuple(batch.shape)
@@ -53,7 +56,11 @@ def shape_in(batch: Any) -> Optional[Sequence[int]]:
         members = batch.values()
     elif isinstance(batch, (list, tuple)):
         members = batch
-    return next(filter(None, map(shape_in, members)), None)
+    shapes = filter(None, map(shape_in, members))
+    shape = next(shapes, ())
+    if len(shape) == 1 and isinstance(batch, Mapping):
+        return next((more for more in shapes if len(more) > 1 and more[0] == shape[0]), shape)
+    return shape or None
 
 
 def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:

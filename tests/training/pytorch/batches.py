@@ -99,7 +99,7 @@ def kinds_of_batches(case: Case) -> Any:
         "sparse": torch.eye(3).to_sparse(),
     }
     from stallscope.collector.recorder.loop_steps import count_padded, padded_in
-    from stallscope.collector.recorder.pytorch.batches import samples_in
+    from stallscope.collector.recorder.pytorch.batches import samples_in, shape_in
 
     seen = {}
     for name, batch in batches.items():
@@ -128,6 +128,14 @@ def kinds_of_batches(case: Case) -> Any:
         "none": {"input_ids": ids},
         "a tensor": ids,
     }
+    labels, ids = torch.ones(2), torch.ones(2, 5)
+    sized = {
+        "labels first": {"labels": labels, "input_ids": ids},
+        "labels first, of a tokenizer": UserDict(labels=labels, input_ids=ids),
+        "labels first, and edges": {"labels": labels, "edges": torch.ones(7, 2)},
+        "labels alone": {"labels": labels},
+        "labels first in a list": [labels, ids],
+    }
     tokens = synthetic_like([batches["pair"]])
     labels = next(iter(tokens))[1]
     return {
@@ -135,6 +143,7 @@ def kinds_of_batches(case: Case) -> Any:
         "ours": [],
         "kinds": seen,
         "padding": {name: count_padded(padded_in(batch)) for name, batch in padded.items()},
+        "shapes": {name: list(shape_in(batch) or ()) for name, batch in sized.items()},
         "labels": sorted(set(labels.tolist())),
         "length": len(tokens),
         "batches": len(list(tokens)),
