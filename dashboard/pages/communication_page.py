@@ -121,7 +121,7 @@ def exposed(analysis: Analysis) -> tuple[str, str]:
     if run.size < 2 and run.size_known:
         return "A single rank has no allreduce", ""
     entry = analysis.entry("allreduce")
-    if entry is None:
+    if entry is None or run.times_host_work:
         return "These logs cannot show what allreduce costs", _reason(analysis)
     took = amount(entry.ms, "ms", entry.ci95_ms)
     title = f"Exposed allreduce takes {percent(entry.share)} of a step: {took}"
@@ -143,6 +143,10 @@ def _reason(analysis: Analysis) -> str:
         return analysis.why_no_stages
     if not analysis.coverage.steps:
         return "No step was recorded."
+    if analysis.run.times_host_work:
+        return (
+            "The compiled step shows no times inside: what devices communicate counts as compute."
+        )
     timestamps = analysis.run.fact("stamps")
     reason = timestamps.get("reason") if isinstance(timestamps, dict) else None
     suffix = f": {plain(str(reason))}" if reason else ""

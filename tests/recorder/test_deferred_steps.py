@@ -104,12 +104,12 @@ def test_intervals_wait_for_the_results_before_them() -> None:
         lambda *counts: counted.append(counts),
     )
     mask = np.array([[1, 1, 0], [1, 0, 0]])
-    stream.waiting.append([0, 0, MS, (8, 3), 500, 1, 10 * MS, mask])
+    stream.waiting.append([0, 0, MS, (8, 3), 500, 1, 10 * MS, mask, None, False])
     stream.waiting.append(of_jax.Interval("validation", 0, 11 * MS, 20 * MS))
-    stream.waiting.append([0, 20 * MS, 21 * MS, (8, 3), 500, 1, 30 * MS, None])
+    stream.waiting.append([0, 20 * MS, 21 * MS, (8, 3), 500, 1, 30 * MS, None, None, False])
     stream.drain()
     assert (rows, intervals) == ([], [])
-    assert stream.unfinished() == [0, 0, MS, (8, 3), 500, 1, 10 * MS, mask]
+    assert stream.unfinished() == [0, 0, MS, (8, 3), 500, 1, 10 * MS, mask, None, False]
     results.done.append(15 * MS)
     stream.drain()
     assert [times(row) for row in rows] == [[0, 1, 15, 15, 15]]
@@ -122,3 +122,56 @@ def test_intervals_wait_for_the_results_before_them() -> None:
     assert not stream.gave_up
     # Of the first batch what tells its tokens was kept.
     assert counted == [(0, True, 3, 3)]
+
+
+def ignored(*_: Any) -> None:
+    pass
+
+
+def jax_steps(
+    *iterations: tuple[int, int, int | None, bool], done: tuple[int, ...]
+) -> tuple[list[list[float | None]], str | None]:
+    """Return the times of steps of several processes, and why none of them has its dispatch.
+
+    Args:
+        iterations: the begin and the results of each, when it gave them, and whether they were there at
+            its end. Its batch arrives after 1 ms, and it ends after 10 ms.
+        done: when the thread has seen each of the results.
+    """
+    rows: list[StepRow] = []
+    results: Any = SimpleNamespace(done=deque(ms * MS for ms in done), settle=lambda: None)
+    stream = of_jax.IterationStream(results, False, ignored, rows.extend, ignored, ignored)
+    for begin, count, dispatched, were_done in iterations:
+        known = begin * MS, (begin + 1) * MS, (8, 3), 500, count, (begin + 10) * MS, None
+        stream.waiting.append(
+            [0, *known, None if dispatched is None else dispatched * MS, were_done]
+        )
+    stream.close()
+    return [times(row) for row in rows], stream.why_unseen
+
+
+def test_a_step_of_several_processes_is_ready_when_the_host_has_dispatched_it() -> None:
+    # The host runs ahead of its device, which has not waited for the second dispatch.
+    steps, why = jax_steps(
+        (0, 1, 3, False), (10, 1, 13, False), (20, 1, 45, False), done=(30, 40, 60)
+    )
+    assert steps == [[0, 1, 3, 30, 30], [30, 30, 30, 40, 40], [40, 40, 45, 60, 60]]
+    assert why is None
+
+
+def test_results_end_no_later_than_training_has_seen_them() -> None:
+    steps, _ = jax_steps((0, 1, 3, True), (10, 1, 13, True), done=(14, 19))
+    assert steps == [[0, 1, 3, 10, 10], [10, 11, 13, 19, 19]]
+
+
+def test_a_step_whose_dispatch_is_unknown_is_not_taken_apart() -> None:
+    steps, why = jax_steps((0, 1, None, True), done=(9,))
+    assert steps == [[0, 1, None, None, 9]]
+    assert why == of_jax.READ_BEFORE
+    several = [
+        jax_steps((0, 2, None, False), done=(20, 30)),
+        jax_steps((0, 0, None, False), (10, 1, 13, False), done=(30,)),
+    ]
+    for steps, why in several:
+        assert [row[2:4] for row in steps] == [[None, None]]
+        assert why == of_jax.SEVERAL

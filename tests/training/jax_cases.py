@@ -245,13 +245,23 @@ def synthetic(folder: Path) -> Any:
     return {**results, "kind": measured.kind, "samples_per_second": measured.samples_per_second}
 
 
+def slow_on_host(log: Any, training: Training, batch: Any) -> None:
+    if slow_here():
+        time.sleep(SLOW_SECONDS)
+    wait_for_loss(log, training, batch)
+
+
 @alone
 def slow_compute(folder: Path) -> Any:
-    """Sleep while the host computes, before the results are known."""
+    return recorded(folder, slow_on_host)
+
+
+@ranked
+def read_before(folder: Path) -> Any:
+    """Wait for the loss before the recorder gets it."""
 
     def step(log: Any, training: Training, batch: Any) -> None:
-        time.sleep(SLOW_SECONDS)
-        wait_for_loss(log, training, batch)
+        log.results(training.step(batch).block_until_ready())
 
     return recorded(folder, step)
 
@@ -419,7 +429,8 @@ def start_ranks() -> int:
     return max(abs(process.wait()) for process in started)
 
 
-def main() -> None:
+def main(ranks: Cases = RANKS) -> None:
+    """Run the cases of one process, or these of several."""
     kind, out, *names = sys.argv[1:]
     place = os.environ.pop("RANK_OF_CASES", None)
     if kind == "alone":
@@ -430,7 +441,7 @@ def main() -> None:
         rank, address = place.split()
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(address, PROCESSES, int(rank))
-        run_cases(RANKS, Path(out), names, int(rank))
+        run_cases(ranks, Path(out), names, int(rank))
         jax.distributed.shutdown()
 
 

@@ -189,12 +189,14 @@ def record_mxnet_cases(folder: Path, ranks: int = 0, cases: tuple[str, ...] = ()
 def check_steps(fit: Fit, first: int, count: int, timestamps: tuple[str, ...] = TIMESTAMPS) -> None:
     """Check that each step has one row, in order, with these timestamps and no others."""
     assert fit.numbers == list(range(first, first + count))
+    # If another program has the core, a step may be done before the recorder knows that it has begun.
+    may_miss = count // 4 if fit.log.times_host_work else 0
     for name in TIMESTAMPS:
         missing = int(fit.steps[name].isna().sum())
-        assert missing == (0 if name in timestamps else count), (
-            f"{name}: {missing} of {count} missing"
-        )
-    times = fit.steps[["begin", *timestamps, "end"]].to_numpy()
+        expected = 0 if name in timestamps else count
+        most = expected + (may_miss if name in ("ready", "reduced") else 0)
+        assert expected <= missing <= most, f"{name}: {missing} of {count} missing"
+    times = fit.steps[["begin", *timestamps, "end"]].dropna().to_numpy()
     assert (times[:, 1:] >= times[:, :-1]).all()
     longer = fit.steps["end"] > fit.steps["begin"]
     # On JAX a thread sees results: several that are ready when it wakes take less than a microsecond.

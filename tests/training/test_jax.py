@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -18,19 +17,20 @@ from training.recorded import (
 )
 from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
+from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 HOST = ("data",)
-COMPILED = "compiled step"
+SEVERAL = "a step dispatches several computations"
 
 
-def launched(factory: pytest.TempPathFactory, kind: str) -> Recorded:
+def launched(factory: pytest.TempPathFactory, kind: str, program: str = "jax_cases.py") -> Recorded:
     needs(KERAS3)
     return record_cases(
         factory.mktemp("jax"),
-        "jax_cases.py",
+        program,
         kind,
         environment=KERAS3,
         OMP_NUM_THREADS="1",
@@ -91,18 +91,24 @@ class TestTwoProcesses(JaxContract):
     # Compute and reduction are in one compiled step.
     gradients_reduced = None
     cases = (
-        *(replace(case, timestamps=HOST, reason=COMPILED) for case in JaxContract.cases),
+        *(case for case in JaxContract.cases if case.name != "accumulation"),
+        Case("accumulation", steps=8, micro=3, timestamps=HOST, reason=SEVERAL),
+        Case("read_before", timestamps=HOST, reason="once the results were there"),
         # In a batch for pmap, parts cannot be distinguished from samples.
-        Case("pmapped", steps=12, samples=None, timestamps=HOST, reason=COMPILED),
+        Case("pmapped", steps=12, samples=None),
     )
     cannot: ClassVar[Mapping[str, str]] = {
-        "slow compute": "its compiled step waits for the slow rank, which looks like compute"
+        "slow compute": "a slow host is named, but the compiled step does not show a slow device"
     }
 
     @pytest.fixture(scope="class")
     @classmethod
     def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         return launched(tmp_path_factory, "ranks")
+
+    def test_ready_is_the_dispatch_of_the_step(self, recorded: Recorded) -> None:
+        for fit in recorded.fits("plain"):
+            assert fit.facts["stamps"]["ready"] == "own work of the host"
 
     def test_processes_are_of_one_launch(self, recorded: Recorded) -> None:
         (launch,) = {fit.facts["launch"] for fit in recorded.fits("plain")}
@@ -165,3 +171,39 @@ class TestOneProcess(JaxContract):
         assert recorded.result("donated")["weights"] == recorded.result("plain")["weights"]
         [run] = read(str(recorded.logs("donated")))
         assert run.steps.num_rows < 24
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return launched(tmp_path_factory, "ranks", "jax_hosts_cases.py")
+
+
+def analysed(recorded: Recorded, case: str) -> Analysis:
+    return analyse(recorded.run(case))
+
+
+@pytest.mark.parametrize(
+    ("case", "stage"),
+    [("slow_host", "compute"), ("slow_loader", "input"), ("slow_loader_ahead", "input")],
+)
+def test_the_rank_with_the_slow_host_is_named(hosts: Recorded, case: str, stage: str) -> None:
+    analysis = analysed(hosts, case)
+    straggler, *_ = analysis.stragglers
+    assert (straggler.ranks, straggler.stage) == ((1,), stage)
+    assert straggler.excess_ms.value > 30
+    verdict = analysis.bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("imbalance", stage, (1,))
+    assert ("host code, from the batch's arrival" in verdict.evidence) == (stage == "compute")
+
+
+def test_nobody_is_named_for_a_slow_device(hosts: Recorded) -> None:
+    for case in ("equal_ranks", "slow_device"):
+        analysis = analysed(hosts, case)
+        assert analysis.bottleneck.ranks == ()
+        assert any("compute contains what devices do" in text for text in analysis.warnings)
+    first, second = (rank.compute_ms for rank in analysis.ranks)
+    assert first is not None
+    assert second is not None
+    # Of the last rank's time on its device, each has as much.
+    assert min(first, second) > 20
+    assert abs(first - second) < 0.2 * second

@@ -69,7 +69,8 @@ class StepLogger(LoopLogger):
     def results(self, values: Any) -> None:
         """Pass a result of the step, such as its loss: the step ends when it is ready.
 
-        Training does not wait for it.
+        Training does not wait for it. In several processes the call says that the host has dispatched
+        the step: it follows the step at once, before anything reads the result.
 
         Args:
             values: an array, or several in any structure, that the next step does not delete

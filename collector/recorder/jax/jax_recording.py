@@ -24,9 +24,11 @@ from ..loop_recording import LoopRecording
 from ..loop_steps import COUNTED, Shape, padded_in
 from ..options import Options
 from .jax_results import (
+    DISPATCHED,
     END,
     OWN_NS,
     RESULTS,
+    THERE,
     Interval,
     IterationStream,
     ResultTimes,
@@ -34,6 +36,8 @@ from .jax_results import (
 )
 
 _LIBRARIES = ("jax", "jaxlib", "flax", "optax")
+#: What *ready* means in several processes: the host has dispatched the step.
+HOST_WORK = "own work of the host"
 
 
 class Recording(LoopRecording):
@@ -99,6 +103,8 @@ class Recording(LoopRecording):
                 self._stream.close()
                 if self._stream.gave_up:
                     session.facts({"stamps": NO_RESULTS})
+                elif self._stream.why_unseen is not None:
+                    session.facts({"stamps": input_only(self._stream.why_unseen)})
             # JAX counts no steps.
             session.close(0 if self._first_step is None else None)
         if self._times is not None:
@@ -153,7 +159,7 @@ class Recording(LoopRecording):
         self.begin_loop(loop, loader)
         self.begin_epoch()
         batches = self._probe.watch(loader, batches, probe_input)
-        now, finished, epoch = monotonic_ns, self._waiting.append, self._epoch
+        now, finished, epoch, times = monotonic_ns, self._waiting.append, self._epoch, self._times
         shape_in, ranks, devices = shape_of, session.world.size, self._devices
         begin, own_ns, left = now(), 0, 1
         try:
@@ -173,11 +179,14 @@ class Recording(LoopRecording):
                     shape = None
                 if session.recording:
                     took = own_ns + now() - data
-                    self._iteration = [epoch, begin, data, shape, took, 0, None, padded]
+                    left_open = (0, None, padded, None, False)
+                    self._iteration = [epoch, begin, data, shape, took, *left_open]
                 yield batch
                 end, iteration = now(), self._iteration
                 if iteration is not None:
                     iteration[END] = end
+                    if times is not None and times.are_there():
+                        iteration[THERE], iteration[END] = True, now()
                     finished(iteration)
                     self._iteration = None
                 # Free it before the next batch arrives.
@@ -194,7 +203,8 @@ class Recording(LoopRecording):
             return
         began = monotonic_ns()
         try:
-            times.add(_array_in(values))
+            dispatched = times.add(_array_in(values)) and not iteration[RESULTS]
+            iteration[DISPATCHED] = began if dispatched else None
             iteration[RESULTS] += 1
         except Exception as error:  # no error may reach training
             self.fail(error)
@@ -297,10 +307,15 @@ def timestamps(size: int, stages: bool) -> Dict[str, Any]:
     """Return which timestamps are taken, and why others are not."""
     if not stages:
         return {"placed": ["data"], "reason": SWITCHED_OFF}
+    placed = {"placed": ["data", "ready", "reduced"], "reason": None}
     if size > 1:
-        reason = "the compiled step reduces its gradients where no timestamp can be taken"
-        return {"placed": ["data"], "reason": reason, "input_exposed": True}
-    return {"placed": ["data", "ready", "reduced"], "reason": None, "ready": WHOLE_STEP}
+        return {**placed, "ready": HOST_WORK, "input_exposed": True}
+    return {**placed, "ready": WHOLE_STEP}
+
+
+def input_only(reason: str) -> Dict[str, Any]:
+    """Return which timestamps are taken where only input is known, and why."""
+    return {"placed": ["data"], "reason": reason, "input_exposed": True}
 
 
 #: The timestamps of a loop that never calls ``log.results``.

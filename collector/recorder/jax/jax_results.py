@@ -28,10 +28,19 @@ _PAUSE_SECONDS = 0.001
 _NO_MORE = object()
 
 #: An iteration's epoch, its start, the arrival of its batch, its shape, the nanoseconds that recording
-#: it took, how many results it gave, its end, and what tells the tokens of some batches. A bare list: a
+#: it took, how many results it gave, its end, what tells the tokens of some batches, when it gave its
+#: only results (None if they were there already), and whether they were there at its end. A bare list: a
 #: named tuple takes training ten times as long to make.
 RunningIteration = List[Any]
-OWN_NS, RESULTS, END = 4, 5, 6
+OWN_NS, RESULTS, END, DISPATCHED, THERE = 4, 5, 6, 8, 9
+#: Why no step of a training by several processes has the time of its dispatch.
+READ_BEFORE = (
+    "log.results was called once the results were there, so when the host had dispatched the step is "
+    "not known"
+)
+SEVERAL = (
+    "a step dispatches several computations, and which of them its devices waited for is not known"
+)
 
 
 class ResultTimes:
@@ -70,8 +79,10 @@ class ResultTimes:
         self._waiting.put(_NO_MORE)
         self._thread.join()
 
-    def add(self, array: Any) -> None:
+    def add(self, array: Any) -> bool:
         """Note an array that a step computes; None stands for a step without one.
+
+        Returns whether it is not there yet.
 
         Raises:
             ValueError: if the step after an earlier array has deleted it.
@@ -81,7 +92,8 @@ class ResultTimes:
             # Its time may have been missed.
             raise _donated()
         self._before = array
-        if self._reported == self._given and _is_ready(array):
+        is_done = array is None or _is_ready(array)
+        if is_done and array is not None and self._reported == self._given:
             # Already ready: no thread has to wake up.
             self.done.append(monotonic_ns())
             self._reported += 1
@@ -90,6 +102,15 @@ class ResultTimes:
         self._given += 1
         if self.error is not None:
             raise self.error
+        return not is_done
+
+    def are_there(self) -> bool:
+        """Return whether the latest results are known to be there already."""
+        array = self._before
+        try:
+            return array is not None and not _is_deleted(array) and _is_ready(array)
+        except Exception:  # no error may reach training
+            return False
 
     def settle(self) -> None:
         """Wait until all arrays are ready, for five seconds at most."""
@@ -178,6 +199,11 @@ class IterationStream(DeferredSteps):
         self._emit_interval = emit_interval
         self._emit_counts = count
         self._epoch_end = 0
+        # Iterations since the last one with results.
+        self._accumulated = 0
+        # Whether any step has the time of its dispatch, and why the latest one without it has none.
+        self._saw_dispatch = False
+        self._why_unseen: Optional[str] = None
         # Steps of the iterations that were taken.
         self._steps = 0
 
@@ -186,6 +212,11 @@ class IterationStream(DeferredSteps):
         with self._drains:
             waiting = [entry for entry in self.waiting if not isinstance(entry, Interval)]
             return self._steps + sum(map(self._makes_step, waiting))
+
+    @property
+    def why_unseen(self) -> Optional[str]:
+        """Return why no step of several processes has the time of its dispatch; None otherwise."""
+        return None if self._saw_dispatch else self._why_unseen
 
     def _makes_step(self, iteration: RunningIteration) -> bool:
         return self._times is None or iteration[RESULTS] > 0
@@ -213,21 +244,40 @@ class IterationStream(DeferredSteps):
             self._end_interval(entry)
             return
         self._steps += self._makes_step(entry)
-        epoch, begin, data, shape, own_ns, results, end, padded = entry
+        epoch, begin, data, shape, own_ns, results, end, padded, dispatched, are_done = entry
         iteration = self._begin(epoch, begin, data, clock)
         assert iteration.data is not None
         iteration.samples = self._samples or (int(shape[0]) if shape else None)
         iteration.elements = elements_of(shape)
         end = max(end, iteration.data)
         if results:
-            end = max(self._done(results, end), iteration.data)
+            done = self._done(results, end)
+            # The thread that waits for results may have waited for Python's lock since then.
+            end = max(min(done, end) if are_done else done, iteration.data)
             self._done_before = end
             self._count += 1
-            seen = end if self._single else None
-            iteration.reduced(Reduction(self._count, seen, seen))
+            iteration.reduced(self._reduction(iteration.data, end, results, dispatched))
+        else:
+            self._accumulated += 1
         began, ends_step = iteration.begin, self._end(iteration, end, own_ns)
         if padded is not None:
             emit_counts(padded, began, ends_step, self._emit_counts)
+
+    def _reduction(self, data: int, end: int, results: int, dispatched: Optional[int]) -> Reduction:
+        """Return when the step was ready: in one process its end, in several the end of host work.
+
+        Devices wait for the host until it has dispatched the step, unless they are still busy. If a step
+        dispatches several computations, they may be busy with the earlier ones.
+        """
+        accumulated, self._accumulated = self._accumulated, 0
+        if self._single:
+            return Reduction(self._count, end, end)
+        if dispatched is None or accumulated:
+            several = accumulated or results > 1
+            self._why_unseen = SEVERAL if several else READ_BEFORE
+            return Reduction(self._count, None, None)
+        self._saw_dispatch = True
+        return Reduction(self._count, min(max(dispatched, data), end), end)
 
     def _end_interval(self, interval: Interval) -> None:
         # The device may still compute the last step when the host continues.

@@ -166,8 +166,8 @@ class _Analyser:
         if aligned is None:
             return None
         blind_ns, base = aligned.clocks.blind, self.comparable.baseline
-        mesh = aligned.stages, aligned.places
-        predicted = attribute(steps, aligned.hosts, base, blind_ns, self.cores, *mesh)
+        which = aligned.stages, aligned.places, self.run.times_host_work
+        predicted = attribute(steps, aligned.hosts, base, blind_ns, self.cores, *which)
         if self.input_probe is None or base is not None:
             return predicted
         return with_measured_gains(predicted, self.input_probe)
@@ -197,7 +197,7 @@ class _Analyser:
         """Compare exposed allreduce with the speed of the network without training."""
         if not self.run.network_checks:
             return None
-        known = not self.run.unknown_ranks and self.run.size > 1
+        known = not (self.run.unknown_ranks or self.run.times_host_work) and self.run.size > 1
         exposed_ms = self.steady.mean_ms("allreduce") if self.steady is not None and known else None
         return network_use(self.run, exposed_ms)
 

@@ -33,6 +33,8 @@ STEPS_SCHEMA = pa.schema(
 #: The timestamps of a step, in their order. Each of these columns is one array. The other columns are
 #: equal on many ranks, so their chunks may share memory.
 TIMESTAMPS = ("begin", "data", "ready", "reduced", "end")
+#: Where a host dispatches steps to its devices, the meaning of *ready*.
+_HOST_WORK = "own work of the host"
 #: One row per epoch, validation, checkpoint or end of a log; ``step`` is the next step. A row of the
 #: kind ``skipped`` stands for ``steps`` steps that were not recorded separately: ``data``, ``ready`` and
 #: ``reduced`` are their sums, from each step's start; null if a step lacks the timestamp.
@@ -144,8 +146,17 @@ class Log:
     @property
     def times_own_work(self) -> bool:
         """Whether *ready* is the rank's own work in the step: all waits in collectives come after it."""
+        return self._meaning_of_ready in ("own work", _HOST_WORK)
+
+    @property
+    def times_host_work(self) -> bool:
+        """Whether *ready* is the end of the host's work: what devices do comes after it, unseen."""
+        return self._meaning_of_ready == _HOST_WORK
+
+    @property
+    def _meaning_of_ready(self) -> object:
         stamps = self.facts.get("stamps")
-        return isinstance(stamps, Mapping) and stamps.get("ready") == "own work"
+        return stamps.get("ready") if isinstance(stamps, Mapping) else None
 
     @property
     def pipeline_part(self) -> PipelinePart | None:

@@ -224,6 +224,11 @@ class Run:
         return self.size > 1 and len({*self.ranks} - self.left_out(self._last_generation)) == 1
 
     @property
+    def times_host_work(self) -> bool:
+        """Whether ranks' timestamps are those of their hosts, so that devices' work is unseen."""
+        return any(log.times_host_work for log in self.logs)
+
+    @property
     def hosts(self) -> list[str]:
         return sorted({log.host for log in self.logs})
 

@@ -26,6 +26,9 @@ _COSTLY = 0.005
 # simulated runs, 50 with a slow rank that is last in under 2 % of steps, limits of 2, 3, 4 called
 # 28, 4, 0 of the other 289 hidden, and missed 0, 2, 14 of the 50.
 _HIDDEN = 3.0
+# A slow host's delay tells whether steps end later for it in so many steps, if it varies by this share.
+# Steps with the largest changes, such as pauses, are left out.
+_FEWEST_LATE, _VARIES, _USUAL = 20, 0.3, 0.95
 # Fixes of single ranks.
 _OF_RANKS = ("imbalance", "rank", "host")
 
@@ -47,6 +50,8 @@ class Attribution:
     peer_limit_unknown: bool = False
     #: The only ranks whose loaders are too slow, if an input probe shows that others keep up.
     late_loaders: tuple[int, ...] = ()
+    #: Ranks whose hosts are slow, and whose steps do not end later for that.
+    hidden_hosts: tuple[int, ...] = ()
 
     def gain(self, fix: Fix) -> WhatIf | None:
         """Return the gain of a fix; None if it was not predicted."""
@@ -77,6 +82,7 @@ def attribute(
     cores: CoreUse | None = None,
     stages: Sequence[tuple[int, ...]] = (),
     places: Sequence[Sequence[str]] = (),
+    hosts_only: bool = False,
 ) -> Attribution:
     """Test for stragglers of every kind, and predict the gain of each fix.
 
@@ -90,15 +96,20 @@ def attribute(
             compared, and gains are bounds, because stages with less work hide a slow rank's delay. What
             a faster network gains is unknown: most of the time in messages is the schedule's.
         places: of each dimension of the job's mesh, per rank, its place there, such as ``dp 1``.
+        hosts_only: whether only the hosts' work is known of each rank. Gains are bounds then, because
+            devices that compute longer hide a part of a slow host's delay.
     """
     cores = cores or CoreUse()
+    if hosts_only:
+        seen = attribute(ledger, hosts, baseline, blind_ns, cores, stages, places)
+        return _with_bounds(_without_hidden_hosts(seen, ledger))
     if stages:
         level = with_equal_stages(ledger, stages)
         peers = None if baseline is None else with_equal_stages(baseline, stages)
         # Equal stages are the same in all of their ranks.
         replicas = [groups for groups in places if not _are_stages(groups, stages)]
         attribution = attribute(level, hosts, peers, blind_ns, cores, places=replicas)
-        return replace(attribution, gains=_of_pipeline(attribution.gains))
+        return _of_pipeline(_with_bounds(attribution))
     recorded, ledger = ledger, with_loaders_at_work(ledger)
     detection = find_stragglers(recorded, ledger, hosts, blind_ns, places)
     fixed = without_faulty(ledger, detection.slow)
@@ -134,13 +145,64 @@ def _are_stages(groups: Sequence[str], stages: Sequence[tuple[int, ...]]) -> boo
     return len(set(zip(groups, stages))) == len(set(groups)) == len(set(stages))
 
 
-def _of_pipeline(gains: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
-    """Mark the gains of faster ranks as bounds, and leave out those of a faster network."""
-    return tuple(
-        replace(gain, bound=True, ci95=None) if gain.fix.kind in _OF_RANKS else gain
-        for gain in gains
-        if gain.fix.kind not in ("allreduce", "all")
+def _without_hidden_hosts(attribution: Attribution, ledger: Ledger) -> Attribution:
+    """Leave out slow hosts for which steps do not end later, because other ranks' devices take longer.
+
+    Only hosts whose delay varies show that.
+    """
+    hidden = {
+        straggler for straggler in attribution.stragglers if _is_hidden_host(straggler, ledger)
+    }
+    seen = tuple(each for each in attribution.stragglers if each not in hidden)
+    fixes = {fix for straggler in hidden for fix in straggler.fixes}
+    if hidden and not any(straggler.counts_as_imbalance for straggler in seen):
+        fixes.add(IMBALANCE)
+    gains, in_turn = (
+        tuple(gain for gain in some if gain.fix not in fixes)
+        for some in (attribution.gains, attribution.gains_in_turn)
     )
+    ranks = {rank for straggler in hidden for rank in straggler.ranks}
+    return replace(
+        attribution,
+        stragglers=seen,
+        gains=gains,
+        gains_in_turn=in_turn,
+        hidden_hosts=tuple(sorted(ranks)),
+    )
+
+
+def _is_hidden_host(straggler: Straggler, ledger: Ledger) -> bool:
+    """Whether the devices' time is shorter by what the slow host is later, from step to step."""
+    positions = np.flatnonzero(np.isin(ledger.ranks, straggler.ranks or ledger.ranks))
+    chosen = np.isin(ledger.critical, positions)
+    devices = ledger.of("devices", ledger.critical)[chosen] / 1e6
+    host = ledger.of("arrival", ledger.critical)[chosen] / 1e6 - devices
+    if len(host) < _FEWEST_LATE or host.std() < _VARIES * straggler.excess_ms.value:
+        return False
+    later, shorter = np.diff(host), np.diff(devices)
+    usual = np.abs(later) <= np.quantile(np.abs(later), _USUAL)
+    later, shorter = later[usual], shorter[usual]
+    square = float(later @ later)
+    if not square:
+        return False
+    slope = float(later @ shorter) / square
+    error = float(np.sqrt(((shorter - slope * later) ** 2).mean() / square))
+    return slope < -0.5 and slope + 2 * error < 0
+
+
+def _with_bounds(attribution: Attribution) -> Attribution:
+    """Mark the gains of faster ranks as bounds, where others may hide a part of their delay."""
+    gains = (
+        replace(gain, bound=True, ci95=None) if gain.fix.kind in _OF_RANKS else gain
+        for gain in attribution.gains
+    )
+    return replace(attribution, gains=tuple(gains))
+
+
+def _of_pipeline(attribution: Attribution) -> Attribution:
+    """Leave out the gains of a faster network."""
+    gains = (gain for gain in attribution.gains if gain.fix.kind not in ("allreduce", "all"))
+    return replace(attribution, gains=tuple(gains))
 
 
 def _costliest_first(

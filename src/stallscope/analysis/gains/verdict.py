@@ -112,7 +112,7 @@ def decide(
             fault=True,
         )
     if best.fix == IMBALANCE:
-        return _imbalance(best, attribution, step, _in_mesh(attribution.named, run))
+        return _imbalance(best, attribution, step, run)
     return _on_all_ranks(best, ledger, attribution, step, compared.baseline is not None)
 
 
@@ -197,6 +197,8 @@ def _allreduce_faults(
 def _crowded(run: Run, ledger: Ledger, compared: ComparableRuns) -> CpuLoad | None:
     """Find a machine with more compute threads than cores, unless compute is as fast as on one rank."""
     load, single = crowded_cores(run), compared.single
+    if run.times_host_work:
+        return None  # how long ranks compute on their devices is not known
     if load is None or single is None or not len(single):
         return load
     grown = ledger.by_cause("compute").mean() / single.by_cause("compute").mean()
@@ -237,13 +239,15 @@ def _in_mesh(ranks: Sequence[int], run: Run) -> str:
     return ""
 
 
-def _imbalance(best: WhatIf, attribution: Attribution, step: str, where: str = "") -> Bottleneck:
-    """Return the verdict on slow ranks; ``where`` says where they are."""
+def _imbalance(best: WhatIf, attribution: Attribution, step: str, run: Run) -> Bottleneck:
+    """Return the verdict on slow ranks."""
     worst, *others = [
         straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
     ]
     rest = len(others)
-    where = "" if worst.place else where
+    where = "" if worst.place else _in_mesh(attribution.named, run)
+    if run.times_host_work and worst.stage == "compute":
+        where += " That is host code, from the batch's arrival to the dispatch of the step."
     more = f" The table lists {rest} more." if rest else ""
     peers = ""
     if attribution.peer_limit_unknown:
@@ -345,6 +349,8 @@ def _healthy(
     if most is None or most.saved_ms.value < WORTHWHILE * step_ms:
         if compared.baseline is not None:
             return Bottleneck("compute", "compute", "The step takes as long as the baseline's.")
+        if run.times_host_work:
+            return _devices_unseen(ledger, attribution.hidden_hosts)
         unknown = "A synthetic baseline would show whether compute is as fast as it can be."
         return Bottleneck("balanced", None, unknown)
     if most.fix.kind == "allreduce" and run.unknown_ranks:
@@ -359,6 +365,15 @@ def _healthy(
         "imbalance" if varies else "allreduce",
         varying if varies else None,
         f"The largest part that could shrink is {_PARTS[most.fix.kind]}: {gain}.",
+    )
+
+
+def _devices_unseen(ledger: Ledger, hidden: Sequence[int]) -> Bottleneck:
+    """Return the verdict where no rank's host holds up the others, and its devices may."""
+    late = f". Steps do not end later if {ranks_in_words(hidden)} is late" if hidden else ""
+    return insufficient(
+        f"no rank's input or host code makes others wait{late}. Whose devices compute longest is not "
+        f"known: the compiled step, most of the {_compute(ledger)} of compute, shows no times inside"
     )
 
 

@@ -42,11 +42,15 @@ def build_ledger(aligned: AlignedSteps) -> Ledger:
     completes_late = aligned.clocks.completes_late
     if completes_late:
         stamps = stamps.merged_with(_completions_before(aligned, chosen, start))
-    stages, parts = stamps.compute_by_steps(_taken_apart, start, cuts, completes_late)
+    # Devices that complete late are busy until then, where only the hosts' work is known of each rank.
+    late_is_compute = "devices" in stamps.names
+    stages, parts = stamps.compute_by_steps(
+        _taken_apart, start, cuts, completes_late, late_is_compute
+    )
     of_steps = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
     reference, second, critical, last, last_arrival, last_ready, latest = of_steps
     total = last_arrival + reduced - last_ready
-    kept = sorted(stamps.names & {"measured", "samples", "elements"})
+    kept = sorted(stamps.names & {"measured", "samples", "elements", "devices"})
     return Ledger(
         ranks=aligned.ranks,
         steps=aligned.steps[chosen],
@@ -145,7 +149,7 @@ def _delays(
 
 
 def _taken_apart(
-    block: Block, start: Ints, cuts: _Cuts, completes_late: bool
+    block: Block, start: Ints, cuts: _Cuts, completes_late: bool, late_is_compute: bool
 ) -> tuple[dict[str, Array], tuple[Ints, ...]]:
     """Kernel: compute the stages of every rank, and the figures of each step."""
     begin, data, ready, measured = (block[name] for name in ("begin", "data", "ready", "measured"))
@@ -172,6 +176,10 @@ def _taken_apart(
         ready[cuts.at[inside] - block.steps.start].argmax(axis=1) if len(block.ranks) else at[:0]
     )
     last_arrival = last if last_arrival is None else last_arrival
+    if late_is_compute:
+        arrival += (last_arrival - last)[:, None]
+        compute += (last_arrival - last)[:, None]
+        last = last_arrival
     last_ready = ready.max(axis=1, initial=NULL)
     per_step = (reference, second, critical, last, last_arrival, last_ready, latest)
     return {"arrival": arrival, "input": fetch, "compute": compute}, per_step

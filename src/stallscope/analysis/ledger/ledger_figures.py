@@ -227,8 +227,13 @@ def _complete(block: Block) -> int:
 
 
 def coverage_warnings(run: Run, covered: Coverage, generations: Generations) -> Iterator[str]:
-    """Say which ranks lack steps, and how many steps are not in the ledger or only in part."""
+    """Say which ranks lack steps, how many steps are in the ledger in part, and what is not seen."""
     yield from _incomplete_ranks(run)
+    if run.times_host_work and covered.complete + covered.partial:
+        yield (
+            "compute contains what devices do once every rank has dispatched the step, with its "
+            "collectives: the same time on all ranks, as the longest of them is not known"
+        )
     steps = counted(covered.steps, "step")
     if covered.complete + covered.partial and covered.unused:
         yield (
@@ -279,6 +284,8 @@ def why_not_measured(run: Run) -> str:
     """Say why no step has all of its stages."""
     if not run.rows:
         return "no step was recorded"
+    if run.times_host_work and run.one_log_of_many:
+        return "only the logs of the other ranks tell how long this rank's devices wait for them"
     timestamps = run.fact("stamps") or {}
     return timestamps.get("reason") or "no step has all of its timestamps on every rank"
 

@@ -182,6 +182,9 @@ def sampling_bias_warning(run: Run, steady: Ledger) -> str | None:
     if not len(kept) or any(table[name].null_count for name in sums) or not sums["steps"]:
         return None
     stages = {"input": sums["data"], "compute": sums["ready"] - sums["data"]}
+    if run.times_host_work:
+        # The time of the devices is known of single steps only.
+        del stages["compute"]
     for name, skipped in stages.items():
         mean = mean_with_interval(kept.cells.per_step(mean_over_ranks, name))
         rest = skipped / sums["steps"]

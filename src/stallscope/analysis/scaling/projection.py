@@ -48,9 +48,9 @@ class Projected:
 
 
 def communication_of(analysis: Analysis) -> MeasuredAllreduce | None:
-    """Return a run's exposed allreduce for the model; None on one rank or without stages."""
+    """Return a run's exposed allreduce for the model; None on one rank, or if it is unknown."""
     exposed_ms, size = analysis.entry_ms("allreduce"), analysis.run.size
-    if exposed_ms is None or size < 2:
+    if exposed_ms is None or size < 2 or analysis.run.times_host_work:
         return None
     return MeasuredAllreduce(size, int(analysis.run.fact("gradient_bytes") or 1), exposed_ms)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
-from stallscope.arrays.blocks import NULL, Array, Block, Matrix
+from stallscope.arrays.blocks import LATEST, NULL, Array, Block, Matrix
 from stallscope.arrays.pivot import of_generation, pivot, without_logs
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import TIMESTAMPS, Log, Run, places_of
@@ -47,7 +47,8 @@ class AlignedSteps:
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     #: The timestamps; ``samples``, the number that a rank processed, NULL if unknown; ``elements``, the
-    #: numbers in its batch, if they vary in the run; and ``measured``: whether the rank has all five
+    #: numbers in its batch, if they vary in the run; ``devices``, the time of all ranks' devices that is
+    #: in *ready*, if the logs have the hosts' work only; and ``measured``: whether the rank has all five
     #: timestamps.
     cells: Matrix
     #: Whether a new training session began with this step (a process, or a further fit).
@@ -120,11 +121,17 @@ def align(run: Run, generation: int) -> AlignedSteps:
     stages = tuple(part.stages for part in parts if part is not None)
     stages = stages if len(stages) == len(logs) else ()
     clocks = _of_own_work(clocks, logs, staggered=bool(stages))
+    cells, complete = dense.cells, dense.complete
+    if run.times_host_work and len(logs) == 1:
+        # Its devices wait for those of other ranks, whose logs alone tell until when.
+        cells, complete = cells.with_computed(("ready",), _unknown), False
     intervals = _intervals(run, generation, np.array(dense.ranks))
     if len(clocks.names) > 1:
         intervals = _intervals_shifted(intervals, clocks, dense.steps)
-    cells = _on_one_clock(dense.cells, clocks, dense.complete)
+    cells = _on_one_clock(cells, clocks, complete)
     cells, late = bounded(cells, clocks.causality, clocks.of_rank)
+    if run.times_host_work:
+        cells = cells.merged_with(cells.compute_by_steps(_with_device_work)[0])
     return AlignedSteps(
         generation=generation,
         steps=dense.steps,
@@ -167,12 +174,38 @@ def _of_own_work(clocks: Clocks, logs: Sequence[Log], *, staggered: bool) -> Clo
         logs: the last log of each rank.
         staggered: whether ranks end their steps one after the other, as in a pipeline.
     """
-    if not all(log.times_own_work for log in logs):
+    # A rank whose dispatches are unknown in all steps has no such timestamp.
+    if not all(log.times_own_work for log in logs) and not any(log.times_host_work for log in logs):
         return clocks
     # The end of a rank's own work is no moment of its clock.
     clocks = replace(clocks, completes_late=True, violated=None)
     # The first stage still works when the last one is done.
     return replace(clocks, causality=UNBROKEN) if staggered else clocks
+
+
+def _unknown(block: Block, _: str) -> Ints:
+    """Kernel: return a timestamp that no rank has."""
+    return np.full(block.shape, NULL)
+
+
+def _with_device_work(block: Block) -> tuple[dict[str, Array], None]:
+    """Kernel: add to ranks' compute what their devices do once the last host has dispatched the step.
+
+    Until then devices of the other ranks wait, in their first collective at the latest. How long those
+    of each rank compute afterwards cannot be seen, so all have the same time, with its collectives. A
+    rank that sees the step before end after others have seen this one end has looked late.
+    """
+    ready, reduced = block["ready"], block["reduced"]
+    last = ready.max(axis=1, initial=NULL)
+    first = np.where(reduced == NULL, LATEST, reduced).min(axis=1, initial=LATEST)
+    known = (last != NULL) & (first != LATEST)
+    devices = np.where(known, np.maximum(first - np.where(known, last, first), 0), 0)
+    with_devices = np.where(ready == NULL, NULL, ready + devices[:, None])
+    moments = {"begin": block["begin"], "data": block["data"], "ready": with_devices}
+    return {
+        "devices": np.repeat(devices[:, None], len(block.ranks), axis=1),
+        **{name: np.minimum(moment, first[:, None]) for name, moment in moments.items()},
+    }, None
 
 
 def _on_one_clock(cells: Matrix, clocks: Clocks, complete: bool) -> Matrix:

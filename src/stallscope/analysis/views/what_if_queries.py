@@ -25,7 +25,7 @@ _MOST_RANKS = 1_000_000
 
 
 def ask(question: Fix, analysis: Analysis, others: Sequence[Analysis] = ()) -> WhatIf | None:
-    """Answer a question; None if the run has no ledger to replay.
+    """Answer a question; None if the run has no ledger to replay, or shows no communication.
 
     Args:
         question: another bandwidth, or another number of ranks, from ``parse``.
@@ -33,7 +33,7 @@ def ask(question: Fix, analysis: Analysis, others: Sequence[Analysis] = ()) -> W
         others: further runs; those of the same job on other numbers of ranks are used.
     """
     ledger = analysis.steady
-    if ledger is None:
+    if ledger is None or analysis.run.times_host_work:
         return None
     if question.kind == "bandwidth":
         # The run does not show a network with more bandwidth.
