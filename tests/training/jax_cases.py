@@ -32,7 +32,7 @@ STEPS = 12
 WIDTH = 8
 #: The delay of the slow rank, longer than other delays on a busy machine.
 SLOW_SECONDS = 0.04
-PROCESSES = 2
+PROCESSES = {"ranks": 2, "four": 4}
 #: Steps that the host dispatches before the device has finished them.
 AHEAD_STEPS = 20
 INNER = np.eye(512, dtype=np.float32)
@@ -415,8 +415,8 @@ def device_behind_at_the_end(folder: Path) -> Any:
     return {"behind": not state.is_ready(), "ours": []}
 
 
-def start_ranks() -> int:
-    """Start this program as two ranks; return the greatest exit status."""
+def start_ranks(number: int) -> int:
+    """Start this program as so many ranks; return the greatest exit status."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -424,7 +424,7 @@ def start_ranks() -> int:
         subprocess.Popen(
             [sys.executable, *sys.argv], env={**os.environ, "RANK_OF_CASES": f"{rank} {address}"}
         )
-        for rank in range(PROCESSES)
+        for rank in range(number)
     ]
     return max(abs(process.wait()) for process in started)
 
@@ -436,11 +436,11 @@ def main(ranks: Cases = RANKS) -> None:
     if kind == "alone":
         run_cases(ALONE, Path(out), names, 0)
     elif place is None:
-        sys.exit(start_ranks())
+        sys.exit(start_ranks(PROCESSES[kind]))
     else:
         rank, address = place.split()
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(address, PROCESSES, int(rank))
+        jax.distributed.initialize(address, PROCESSES[kind], int(rank))
         run_cases(ranks, Path(out), names, int(rank))
         jax.distributed.shutdown()
 

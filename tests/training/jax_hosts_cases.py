@@ -1,6 +1,7 @@
-"""Compare two processes of JAX, of which the last one has a slow host or device, over many steps.
+"""Compare processes of JAX, of which the last one has a slow host or device, over many steps.
 
-    python jax_hosts_cases.py ranks OUT [CASE …]      starts both
+    python jax_hosts_cases.py ranks OUT [CASE …]      starts two
+    python jax_hosts_cases.py four OUT [CASE …]       starts four, on a mesh of two by two
 
 ``OUT/CASE/logs`` holds the logs; for results and errors see ``run_cases``.
 """
@@ -8,6 +9,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 from case_runner import Cases
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax_cases import batches, main, recorded, slow_here, slow_on_host, wait_for_loss
+from jax_cases import (
+    SLOW_SECONDS,
+    WIDTH,
+    batches,
+    main,
+    recorded,
+    slow_here,
+    slow_on_host,
+    update,
+    wait_for_loss,
+)
 
 from stallscope.jax import StepLogger
 
@@ -25,7 +38,7 @@ MANY = 40
 #: Products of matrices in a compiled step, which take tens of milliseconds.
 SLOW_PRODUCTS = 20_000
 
-RANKS = Cases()
+RANKS, FOUR = Cases(), Cases()
 ranked = RANKS.add
 
 
@@ -78,5 +91,30 @@ def slow_device(folder: Path) -> Any:
     return {"ours": []}
 
 
+@FOUR.add
+def slow_host_in_mesh(folder: Path) -> Any:
+    """Share batches and weights on two axes of a mesh; all processes of ``replica`` 1 are slow."""
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("replica", "shard"))
+    split, whole, columns = (
+        NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("replica",), (), (None, "shard"))
+    )
+    weights = jax.device_put(np.eye(WIDTH, dtype=np.float32), columns)
+
+    @functools.partial(jax.jit, out_shardings=(columns, whole))
+    def step(weights: Any, inputs: Any) -> Any:
+        loss, gradients = update(weights, inputs)
+        return weights - 0.1 * gradients, loss
+
+    with StepLogger(folder / "logs") as log:
+        for batch in log.watch(batches(MANY)):
+            if jax.process_index() >= 2:
+                time.sleep(SLOW_SECONDS)
+            inputs = jax.make_array_from_process_local_data(split, batch)
+            weights, loss = step(weights, inputs)
+            log.results(loss)
+            loss.block_until_ready()
+    return {"ours": []}
+
+
 if __name__ == "__main__":
-    main(RANKS)
+    main(FOUR if sys.argv[1] == "four" else RANKS)

@@ -196,6 +196,19 @@ def test_the_rank_with_the_slow_host_is_named(hosts: Recorded, case: str, stage:
     assert ("host code, from the batch's arrival" in verdict.evidence) == (stage == "compute")
 
 
+def test_the_slow_part_of_a_mesh_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    recorded = launched(tmp_path_factory, "four", "jax_hosts_cases.py")
+    for fit in recorded.fits("slow_host_in_mesh", ranks=4):
+        row, column = divmod(fit.log.rank, 2)
+        assert fit.facts["groups"] == [
+            {"name": "replica", "first": column, "stride": 2, "size": 2},
+            {"name": "shard", "first": 2 * row, "stride": 1, "size": 2},
+        ]
+    analysis = analysed(recorded, "slow_host_in_mesh")
+    straggler, *_ = analysis.stragglers
+    assert (straggler.ranks, straggler.stage, straggler.place) == ((2, 3), "compute", "replica 1")
+
+
 def test_nobody_is_named_for_a_slow_device(hosts: Recorded) -> None:
     for case in ("equal_ranks", "slow_device"):
         analysis = analysed(hosts, case)

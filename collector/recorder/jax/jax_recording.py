@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic_ns
-from typing import Any, Dict, Iterator, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 import jax
+import numpy as np
 
 from ..guards import never_raises, while_running
 from ..hangs import Position, running_frame
@@ -23,6 +24,7 @@ from ..job.world import World, world_of_training
 from ..loop_recording import LoopRecording
 from ..loop_steps import COUNTED, Shape, padded_in
 from ..options import Options
+from ..step_log.line_format import StepRow
 from .jax_results import (
     DISPATCHED,
     END,
@@ -48,6 +50,7 @@ class Recording(LoopRecording):
         "_devices",
         "_first_step",
         "_iteration",
+        "_mesh",
         "_probe",
         "_stream",
         "_times",
@@ -62,6 +65,8 @@ class Recording(LoopRecording):
         # The current iteration; None outside of one.
         self._iteration: Optional[RunningIteration] = None
         self._times: Optional[ResultTimes] = None
+        # How the first results are sharded, until that is recorded.
+        self._mesh: Any = None
         # None until the log is open.
         self._stream: Optional[IterationStream] = None
 
@@ -203,7 +208,10 @@ class Recording(LoopRecording):
             return
         began = monotonic_ns()
         try:
-            dispatched = times.add(_array_in(values)) and not iteration[RESULTS]
+            array = _array_in(values)
+            if self._mesh is None:
+                self._mesh = getattr(array, "sharding", None)
+            dispatched = times.add(array) and not iteration[RESULTS]
             iteration[DISPATCHED] = began if dispatched else None
             iteration[RESULTS] += 1
         except Exception as error:  # no error may reach training
@@ -225,6 +233,13 @@ class Recording(LoopRecording):
             self._stream.drain()
             if self._times is not None and self._times.error is not None:
                 self.fail(self._times.error)
+
+    def _emit(self, rows: List[StepRow]) -> None:
+        super()._emit(rows)
+        if self._mesh is not None and self._mesh is not _RECORDED:
+            sharding, self._mesh = self._mesh, _RECORDED
+            assert self._session is not None
+            self._session.facts({"groups": known(lambda: process_groups(sharding))})
 
     def _emit_interval(self, interval: Interval) -> None:
         session = self._session
@@ -287,6 +302,30 @@ def memory_of(batch: Any) -> Memory:
 READER = BatchReader(_why_not_ahead, memory_of)
 
 # -- Facts of JAX and its devices -----------------------------------------------------------------
+
+_RECORDED = object()
+
+
+def process_groups(sharding: Any) -> Optional[List[Dict[str, Any]]]:
+    """Return this process's groups of evenly spaced processes, one for each axis of the mesh.
+
+    None without a mesh. Axes within a process, and those of all processes, are no groups.
+    """
+    mesh = getattr(sharding, "mesh", None)
+    if mesh is None:
+        return None
+    processes = np.array([device.process_index for device in mesh.devices.flat])
+    processes = processes.reshape(mesh.devices.shape)
+    place = np.argwhere(processes == jax.process_index())[0]
+    groups = []
+    for axis, name in enumerate(mesh.axis_names):
+        along = tuple(slice(None) if each == axis else at for each, at in enumerate(place))
+        members = np.unique(processes[along])
+        strides = set(np.diff(members).tolist())
+        if len(members) < jax.process_count() and len(strides) == 1:
+            entry = {"name": str(name), "first": int(members[0]), "stride": int(strides.pop())}
+            groups.append({**entry, "size": len(members)})
+    return groups
 
 
 def training_facts(size: int, stages: bool) -> Dict[str, Any]:
