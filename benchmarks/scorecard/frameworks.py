@@ -51,7 +51,8 @@ FRAMEWORKS = {
     "ray": "Ray Train",
     "jax": "JAX",
 }
-#: In JAX's compiled step, compute, waiting and allreduce cannot be separated: no rank is named.
+#: JAX dispatches a step with a Python callback, as that of the simulated device, when it is done: what
+#: hosts do before is not known apart, so no rank is named.
 NAMES_NO_RANK = ("jax",)
 #: The stages with a fault, and what the page calls them.
 _STAGES = {"input": "input", "compute": "backward"}
@@ -324,9 +325,9 @@ _FRAMEWORK_COLUMNS = """\
 right*: that rank and stage are the report's first answer; only runs whose fault costs clearly more
 than allreduce count.
 
-With JAX no rank is named, by design: its compiled step hides where a rank's compute ends and where
-its waiting begins. There, a run is right if no rank is named, and the slow rank's input is within
-10 % of the truth.
+With JAX no rank is named here, by design: the simulated device is a Python callback in the compiled
+step, and JAX returns from such steps when they are done, so [hosts' work](../recorders/jax.md) is not
+known. There, a run is right if no rank is named, and the slow rank's input is within 10 % of the truth.
 
 The two clean runs of a launch differ by {drift}, because of other work on the machine.
 """
