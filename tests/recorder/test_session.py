@@ -94,10 +94,8 @@ def test_without_another_thread_training_goes_on(
     ]
 
 
-def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
-    open_session: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = open_session(flush_seconds=0.05)
+def _pauses_of(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of the flushing thread's pauses, seconds, which grows."""
     pauses: list[float] = []
     wait = session._stop.wait
 
@@ -106,6 +104,14 @@ def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
         return wait(seconds)
 
     monkeypatch.setattr(session._stop, "wait", pause)
+    return pauses
+
+
+def test_rows_are_on_disk_in_time_without_a_flush_by_the_caller(
+    open_session: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(flush_seconds=0.05)
+    pauses = _pauses_of(session, monkeypatch)
     wait_until(lambda: pauses, "a pause of the flushing thread")
     session.step(step_row(0))
     wait_until(lambda: lines_of(session)[-1].startswith("step,0"), "the row on disk")
@@ -116,14 +122,7 @@ def test_many_steps_a_second_are_written_more_often(
     open_session: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_session(flush_seconds=0.4)
-    pauses: list[float] = []
-    wait = session._stop.wait
-
-    def pause(seconds: float) -> bool:
-        pauses.append(seconds)
-        return wait(seconds)
-
-    monkeypatch.setattr(session._stop, "wait", pause)
+    pauses = _pauses_of(session, monkeypatch)
     for step in range(50_000):
         session.step(step_row(step))
     wait_until(lambda: min(pauses, default=1) < 0.1, "a shorter pause")
