@@ -142,6 +142,17 @@ def test_waiting_for_cores_follows_from_throttling_and_is_left_out() -> None:
     assert str(analysis.bottleneck.advice[0]).startswith("Raise the CPU limit of rank 3 ")
 
 
+def test_a_host_is_not_to_be_replaced_for_the_jobs_own_limit() -> None:
+    faults = (Fault("compute", 20.0, ranks=(2, 3)),)
+    throttled = analyse(measured(of_beta={"cgroup_throttled_periods": 9.0}, faults=faults))
+    assert set(codes(throttled)) == {"throttled"}
+    first, *others = map(str, throttled.bottleneck.advice)
+    assert first.startswith("Raise the CPU limit of ")
+    assert not any("Replace host" in text for text in others)
+    unexplained = analyse(measured(faults=faults))
+    assert any("Replace host beta" in str(advice) for advice in unexplained.bottleneck.advice)
+
+
 def test_a_slow_host_is_explained_by_what_else_runs_there() -> None:
     faults = (Fault("compute", 20.0, ranks=(2, 3)),)
     busy = {"host_cpu": 3.6, "process_waiting_for_cores": 0.8}

@@ -36,6 +36,8 @@ _LATE = 0.5
 _SOME_PEERS = 16
 # A cause that slows down all ranks shows on at least this share of them.
 _NEARLY_ALL = 0.9
+# On another host, the job's own limits would be the same.
+_OF_LIMITS = frozenset({"throttled"})
 # Reasons that make a stage slow more directly than others do.
 _OF_CAUSE: dict[Cause, frozenset[str]] = {
     "input": frozenset({"disk", "major_faults", "memory_pressure"}),
@@ -116,7 +118,10 @@ def with_reasons(
     )
     todo = [advice_on(reason.code, whom(reason.ranks, reason.hosts)) for reason in reasons]
     first = dict.fromkeys(advice for advice in todo if advice is not None)
-    return replace(verdict, why=(*reasons, *verdict.why), advice=(*first, *verdict.advice))
+    others = verdict.advice
+    if reasons and all(reason.code in _OF_LIMITS for reason in reasons):
+        others = tuple(advice for advice in others if not advice.replaces_hosts)
+    return replace(verdict, why=(*reasons, *verdict.why), advice=(*first, *others))
 
 
 def _of_stragglers(

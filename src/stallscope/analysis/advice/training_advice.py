@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from stallscope.formatting.lists import listed
 from stallscope.run import Log, Run
 
-from ..gains.what_if import Advice
+from ..gains.what_if import REPLACE, Advice
 from ..setup import AVERAGES, Setup, number
 from ..stragglers.lateness import Straggler
 
@@ -322,7 +322,7 @@ def _fact(log: Log, name: str) -> int | None:
 def _replace(setup: Setup, hosts: Sequence[str]) -> Advice:
     """Return advice to replace hosts, with a command that leaves them out until then."""
     rest = {name: ranks for name, ranks in setup.hosts.items() if name not in hosts}
-    what = f"Replace {listed('host', hosts)}"
+    what = f"{REPLACE}{listed('host', hosts)}"
     plain = all(_PLAIN_NAME.fullmatch(name) for name in rest)
     if setup.library != "horovod" or not rest or not plain or len(rest) > _MOST_HOSTS:
         return Advice(what)

@@ -126,6 +126,10 @@ def what_if_saved(fix: Fix, ledger: Ledger, saved: Mean) -> WhatIf:
 # -- Define the verdict on a run: its bottleneck, the reasons for it, and what to do about it -----
 
 
+#: How advice to replace hosts begins.
+REPLACE = "Replace "
+
+
 @dataclass(frozen=True)
 class Advice:
     """A recommended change.
@@ -147,6 +151,11 @@ class Advice:
     detail: str = ""
     #: Further remarks, as whole sentences.
     note: str = ""
+
+    @property
+    def replaces_hosts(self) -> bool:
+        """Whether it is to replace hosts."""
+        return self.action.startswith(f"{REPLACE}host")
 
     @property
     def sentence(self) -> str:
