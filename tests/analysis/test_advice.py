@@ -189,6 +189,7 @@ def test_without_spare_cpu_cores_parallel_maps_are_not_advised() -> None:
         (0, 16, "it has none: `DataLoader(data, batch_size=32, num_workers=3, "),
         (2, 16, "it has 2: `DataLoader(data, batch_size=32, num_workers=3, "),
         (3, 16, "as many workers (3) as CPU cores"),
+        (0, 4, "Make each batch cheaper: no CPU core is left for workers"),
         (8, 16, "8 for each of 4 ranks on a host are more than its 16 CPU cores"),
         (None, 16, "is not a DataLoader: `DataLoader(data, batch_size=32, num_workers=3, "),
         (4, None, "it has 4: `DataLoader(data, batch_size=32, num_workers=8, "),

@@ -220,6 +220,12 @@ def test_threads_with_enough_cpu_cores(tmp_path: Path, facts: Row) -> None:
     assert codes(run_of_job(tmp_path, replace(CLEAN, facts=facts))) == []
 
 
+def test_all_containers_of_a_machine_are_named(tmp_path: Path) -> None:
+    run = run_of_job(tmp_path, replace(CLEAN, facts=threads(4, 8)))
+    finding = finding_of(with_facts(run, {"host": "box"}, [2, 3]), "threads_oversubscribed")
+    assert "On hosts alpha and box, ranks 0–3 compute with 16 intra-op" in finding.evidence
+
+
 def test_threads_are_counted_host_by_host(tmp_path: Path) -> None:
     run = run_of_job(tmp_path, replace(CLEAN, **TWO_HOSTS, facts=threads(4, 8)))
     assert codes(run) == []

@@ -313,7 +313,8 @@ def _library(run: Run, framework: Framework | None) -> Library | None:
 class CpuLoad:
     """The ranks of one machine, their compute threads together, and its CPU cores."""
 
-    host: str
+    #: Containers on one machine have names of their own.
+    hosts: tuple[str, ...]
     ranks: tuple[int, ...]
     threads: int
     cores: int
@@ -411,7 +412,8 @@ def _load(logs: Sequence[Log]) -> CpuLoad | None:
     known = [count for count in threads if count]
     if not cores or len(known) < len(logs):
         return None
-    return CpuLoad(logs[0].host, tuple(sorted(log.rank for log in logs)), sum(known), cores)
+    hosts = tuple(dict.fromkeys(log.host for log in logs))
+    return CpuLoad(hosts, tuple(sorted(log.rank for log in logs)), sum(known), cores)
 
 
 def _threads(log: Log, single: bool) -> int | None:

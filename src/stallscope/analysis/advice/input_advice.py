@@ -221,7 +221,9 @@ def _workers(setup: Setup) -> Advice:
         )
     return Advice(
         "Make each batch cheaper",
-        detail=f": there are as many workers ({workers}) as CPU cores for them",
+        detail=f": there are as many workers ({workers}) as CPU cores for them"
+        if workers
+        else ": no CPU core is left for workers",
         note=_CHEAPER,
     )
 

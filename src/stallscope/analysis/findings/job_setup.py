@@ -313,7 +313,7 @@ def threads_oversubscribed(records: Records) -> Iterator[Finding]:
         "threads_oversubscribed",
         "warning",
         "More threads than CPU cores",
-        f"On {listed('host', [worst.host])}, {ranks_in_words(worst.ranks)} compute with "
+        f"On {listed('host', worst.hosts)}, {ranks_in_words(worst.ranks)} compute with "
         f"{counted(worst.threads, 'intra-op thread')} together on "
         f"{counted(worst.cores, 'CPU core')}, and compete for them.{also}",
         (for_crowded_cores(records.setup, worst),),

@@ -216,7 +216,7 @@ def _on_crowded_cores(
         "compute",
         "cores",
         f"{len(load.ranks)} ranks with {counted(load.threads, 'compute thread')} together share the "
-        f"{load.cores} CPU cores of {listed('host', [load.host])}. "
+        f"{load.cores} CPU cores of {listed('host', load.hosts)}. "
         f"Compute takes {_compute(ledger)} of the "
         f"{_in_words(step)} step{single}."
         f"{_POLLING if Setup.of(run).polls else ''}",
