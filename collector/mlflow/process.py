@@ -33,7 +33,7 @@ from ..recorder.step_log.log_files import (
 )
 from ..recorder.subprocesses import ENDED, OVER, WATCH
 from .client import MlflowRun
-from .upload import LogUpload
+from .log_upload import LogUpload
 
 # Logs that have ended are uploaded after this time, unless the next fit starts before.
 _IDLE_SECONDS = 3.0

@@ -104,7 +104,7 @@ def test_collecting_a_run_that_grows_fetches_its_new_end(tmp_path: Path, run_id:
 def test_a_large_log_is_several_chunks(
     tmp_path: Path, client: Any, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stallscope.collector.mlflow.upload._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("stallscope.collector.mlflow.log_upload._LARGEST_CHUNK", 1000)
     [log] = write_job(tmp_path, replace(JOB, ranks=1))
     upload_folder(tmp_path, run_id)
     assert len(chunks_of(client, run_id, log.name)) == -(-log.stat().st_size // 1000)

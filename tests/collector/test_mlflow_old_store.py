@@ -64,7 +64,7 @@ def test_chunks_in_it_are_joined(
 ) -> None:
     run_id = new_run(client)
     write_job(tmp_path / "logs", JOB)
-    monkeypatch.setattr("stallscope.collector.mlflow.upload._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("stallscope.collector.mlflow.log_upload._LARGEST_CHUNK", 1000)
     with monkeypatch.context() as allowed:
         allowed.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
         upload_folder(tmp_path / "logs", run_id)
