@@ -26,6 +26,7 @@ from stallscope.analysis.advice.input_advice import (
     slow_first_steps,
 )
 from stallscope.analysis.advice.training_advice import (
+    HOST_CODE,
     ONE_BROADCAST,
     averaged_metrics,
     broadcast_once,
@@ -120,12 +121,13 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         larger_cache(setup, evicts=True),
         STORAGE_OF_HOSTS,
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
+        HOST_CODE,
     ]
     for network in (None, 0.01, 100.0):
         pieces += for_allreduce(setup, ledger, _moved(network))
     pieces += for_allreduce(setup, ledger, _moved(None), _fast_network())
     for threads in (1, 8):
-        load = CpuLoad("alpha", tuple(range(4)), 4 * threads, 2)
+        load = CpuLoad(("alpha",), tuple(range(4)), 4 * threads, 2)
         pieces.append(for_crowded_cores(setup, load))
     for stage in ("read", "decode", "augment", "batch"):
         pieces += for_late_input(setup, stage)

@@ -109,7 +109,7 @@ def test_ranks_with_more_than_their_share_get_fewer_threads(
     tmp_path: Path, threads: int, line: str
 ) -> None:
     setup = Setup.of(run_on_cores(tmp_path, threads, 8))
-    load = CpuLoad("alpha", (0, 1, 2, 3), 4 * threads, 8)
+    load = CpuLoad(("alpha",), (0, 1, 2, 3), 4 * threads, 8)
     advice = for_crowded_cores(setup, load)
     assert line in advice.line
     followed = replace(load, threads=4 * load.share)

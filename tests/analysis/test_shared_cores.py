@@ -150,7 +150,7 @@ def faster_peers(fault: Fault) -> tuple[float, float]:
     analysis = analysed(job(4, 2, fault), with_baseline=False)
     assert analysis.steady is not None
     (straggler,) = analysis.stragglers
-    load = CpuLoad("host-0", (0, 1, 2, 3), 4, 2)
+    load = CpuLoad(("host-0",), (0, 1, 2, 3), 4, 2)
     faster = sped_up_peers(analysis.steady, straggler, {1}, load)
     peers = analysis.steady.cells.columns("arrival", [0, 2, 3]).mean()
     assert faster.ci95 is not None
@@ -179,7 +179,7 @@ def test_a_fault_that_outlasts_its_peers_takes_at_most_what_the_cores_allow() ->
 def test_a_rank_with_a_thread_per_core_slows_the_others(
     ranks: int, threads: int, cores: int, share: float
 ) -> None:
-    load = CpuLoad("host-0", tuple(range(ranks)), threads, cores)
+    load = CpuLoad(("host-0",), tuple(range(ranks)), threads, cores)
     assert load.most_taken == pytest.approx(share)
 
 

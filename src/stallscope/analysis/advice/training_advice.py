@@ -227,7 +227,7 @@ def for_imbalance(run: Run, setup: Setup, stragglers: Sequence[Straggler]) -> It
         hosts = tuple(dict.fromkeys(host for straggler in waited_for for host in straggler.hosts))
         pieces = [_replace(setup, hosts)] if hosts else []
         of_host = run.times_host_work and worst.stage == "compute"
-        pieces.append(_HOST_CODE if of_host else _BY_STAGE[worst.stage])
+        pieces.append(HOST_CODE if of_host else _BY_STAGE[worst.stage])
         yield from pieces if worst.hosts else reversed(pieces)
 
 
@@ -282,7 +282,7 @@ _BY_STAGE = {
 
 
 #: Advice on slow compute that is the host's.
-_HOST_CODE = Advice(
+HOST_CODE = Advice(
     "Look at what this rank's program does between the batch and the call of the step",
     detail=": transforms and copies of the batch, logging, other processes on its cores",
 )
