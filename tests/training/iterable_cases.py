@@ -143,10 +143,11 @@ def augment_block(block: Any) -> Any:
 def ray_data(folder: Path) -> Any:
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
+        # Before there is a data set, which keeps the options of its time.
+        ray.data.DataContext.get_current().execution_options.preserve_order = True
         data = ray.data.range(1600, override_num_blocks=200).map_batches(
             augment_block, batch_size=BATCH
         )
-        ray.data.DataContext.get_current().execution_options.preserve_order = True
         return trained(folder, data.iter_torch_batches(batch_size=BATCH), epochs=1)
     finally:
         ray.shutdown()

@@ -33,8 +33,6 @@ SCRIPTS = {
     "pytorch": (ENVIRONMENT, 2),
     "transformers": (KERAS3, 2),
 }
-#: Pages of recorders that cannot see the stages of several ranks.
-WITHOUT_LEDGER = {"jax"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> No
     scripts[name].launched.succeed()
     (run,) = read(str(scripts[name].logs))
     assert (run.size, run.ranks, run.status) == (ranks, list(range(ranks)), "completed")
-    assert (analyse(run).ledger is None) is (name in WITHOUT_LEDGER)
+    assert analyse(run).ledger is not None
 
 
 def test_every_recorder_has_a_page() -> None:
