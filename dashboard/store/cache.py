@@ -158,7 +158,7 @@ def cached(analysis: Analysis, name: str, make: Callable[[], T]) -> T:
 def lanes_of(analysis: Analysis, dimension: str | None = None) -> Lanes | None:
     """Return the timeline's lanes; None if the run's stages were not measured.
 
-    Ranks are arranged by this dimension of the job's mesh, or by host if there is no such one.
+    Ranks are arranged by this dimension of the job's mesh, or by host if there is no such dimension.
     """
     generations = analysis.generation_ledgers
     if not generations:

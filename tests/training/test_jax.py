@@ -209,7 +209,7 @@ def test_the_slow_part_of_a_mesh_is_named(tmp_path_factory: pytest.TempPathFacto
     assert (straggler.ranks, straggler.stage, straggler.place) == ((2, 3), "compute", "replica 1")
 
 
-def test_nobody_is_named_for_a_slow_device(hosts: Recorded) -> None:
+def test_no_rank_is_named_for_a_slow_device(hosts: Recorded) -> None:
     for case in ("equal_ranks", "slow_device"):
         analysis = analysed(hosts, case)
         assert analysis.bottleneck.ranks == ()
