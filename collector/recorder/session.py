@@ -364,7 +364,7 @@ class Session:
                 self.flush()
             pause = self._pause_until_flush(self._lines_written - written, last - before)
             written = self._lines_written
-            self._copy_if_due()
+            self._copy_if_due(last)
             self.cost.background_ns = time.thread_time_ns()
         if not self._failed:
             self._read_machine(at_the_end=True)
@@ -419,14 +419,14 @@ class Session:
         self._rows.extend(map(facts_line, events))
         return bool(events)
 
-    def _copy_if_due(self) -> None:
+    def _copy_if_due(self, flushed: float) -> None:
         """Copy a spooled log to its place, and then start another file if the log is large.
 
         The place has just accepted a file. If it refuses another one, recording continues in the old
         one.
         """
         files = self._files
-        if files is None or not files.copy_if_due():
+        if files is None or not files.copy_if_due(flushed):
             return
         with self._write_lock:
             if not files.spool_is_full or self._closed:

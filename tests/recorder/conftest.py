@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,16 @@ NEVER = 3600.0
 ALONE = World(0, 1, None)
 
 Opener = Callable[..., Session]
+
+
+@pytest.fixture(autouse=True)
+def no_collections_by_chance() -> Iterator[None]:
+    """Collect garbage only where a test does: a long collection adds a row to the log of any session."""
+    was_on = gc.isenabled()
+    gc.disable()
+    yield
+    if was_on:
+        gc.enable()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -137,6 +138,28 @@ def test_a_log_that_cannot_be_copied_is_kept_locally(
 
 
 @pytest.mark.broad
+def test_rows_that_come_just_before_a_copy_are_in_the_next_one(
+    mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "COPY_SECONDS", NEVER)
+    monkeypatch.setattr(log_files, "SHORTEST_COPY_SECONDS", 0.0)
+    session = session_in(mount.folder, flush_seconds=0.01)
+    overdue = session._watch_step
+    ended = threading.Event()
+
+    def epoch_ends_between_flush_and_copy(planned: float, now: float) -> bool:
+        if not ended.is_set():
+            session.step(step_row(0))
+            session.interval("epoch", 0, 10, 20)
+            ended.set()
+        return overdue(planned, now)
+
+    monkeypatch.setattr(session, "_watch_step", epoch_ends_between_flush_and_copy)
+    assert ended.wait(PATIENCE_SECONDS)
+    wait_until(lambda: "epoch,1" in session.path.read_text(), "a copy of the log", seconds=60)
+    session.close()
+
+
 def test_copied_bytes_grow_with_the_run_and_not_with_its_square(
     mount: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

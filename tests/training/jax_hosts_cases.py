@@ -35,8 +35,8 @@ from stallscope.jax import StepLogger
 
 #: The steps of an epoch.
 MANY = 40
-#: Products of matrices in a compiled step, which take tens of milliseconds.
-SLOW_PRODUCTS = 20_000
+#: Products of matrices in a compiled step, which take ten milliseconds or more.
+SLOW_PRODUCTS = 40_000
 
 RANKS, FOUR = Cases(), Cases()
 ranked = RANKS.add

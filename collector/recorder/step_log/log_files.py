@@ -158,13 +158,17 @@ class LogFiles:
         self.size += len(data)
         self._cost.count_write(len(data))
 
-    def copy_if_due(self) -> bool:
+    def copy_if_due(self, flushed: float) -> bool:
         """Copy the spooled log to its place if it is time; return whether that was done.
 
         A failed copy is repeated at the next time.
+
+        Args:
+            flushed: when the last flush began. An epoch that ended after it is copied after the next
+                flush, which writes its last rows.
         """
         part = self._part
-        if part is None or part.spool is None or not self.copies.is_due(time.monotonic()):
+        if part is None or part.spool is None or not self.copies.is_due(flushed):
             return False
         try:
             part.spool.publish()
