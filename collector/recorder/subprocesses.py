@@ -11,13 +11,14 @@ import atexit
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 logger = logging.getLogger("stallscope")
 #: Messages to the process: a log is being written; a log is complete; training is over.
@@ -125,6 +126,7 @@ class _Uploader:
             start_new_session=True,
         )
         self._run_id = run_id
+        self._folders: Set[str] = set()
         self._listener = threading.Thread(
             target=self._listen, name="stallscope-upload", daemon=True
         )
@@ -133,6 +135,8 @@ class _Uploader:
         atexit.register(self._finish)
 
     def send(self, message: str, log: Optional[Path] = None) -> None:
+        if log is not None:
+            self._folders.add(shlex.quote(str(log.parent)))
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps([message, str(log)]).encode() + b"\n")
@@ -163,6 +167,14 @@ class _Uploader:
         # The end of the pipe is not enough: a forked worker may keep it open.
         self.send(OVER)
         self._listener.join(timeout=_LAST_UPLOAD_SECONDS)
+        if self._listener.is_alive():
+            logger.warning(
+                "stallscope: process %d still uploads logs; if it is ended before it is done, "
+                "stallscope collect %s --to mlflow:%s uploads the rest",
+                self._process.pid,
+                " ".join(sorted(self._folders)),
+                self._run_id,
+            )
 
 
 # -- Start a process on rank 0 that appends the step time to TensorBoard, W&B or MLflow -----------

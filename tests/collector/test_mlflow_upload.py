@@ -19,6 +19,7 @@ from support.uploads import end_uploads, uploaders
 from support.waiting import PATIENCE_SECONDS, wait_until
 
 from stallscope.collector.mlflow import process
+from stallscope.collector.recorder import subprocesses
 from stallscope.collector.recorder.subprocesses import WATCH
 from stallscope.collector.source_kinds import open_source
 from stallscope.opening import open_run
@@ -234,6 +235,22 @@ def test_without_a_server_training_ends_and_says_how_to_upload_later(
     assert f"stallscope collect {training.logs} --to mlflow:{'0' * 32} uploads the rest" in err
     assert "hidden" not in err + (training.logs / "rank-00000.0.0.upload.log").read_text()
     assert open_run(str(training.logs)).status == "completed"
+
+
+def test_an_upload_that_outlasts_the_wait_for_it_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A process that neither uploads nor ends: a server that accepts data so slowly takes minutes.
+    endless = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    monkeypatch.setattr(subprocesses, "program", lambda *words: endless)
+    monkeypatch.setattr(subprocesses, "_LAST_UPLOAD_SECONDS", 0.1)
+    uploader = subprocesses._Uploader("a1")
+    uploader.send(WATCH, tmp_path / "rank-00000.0.0.steps.csv")
+    uploader._finish()
+    uploader._process.kill()
+    [message] = [record.getMessage() for record in caplog.records]
+    assert f"process {uploader._process.pid} still uploads logs" in message
+    assert f"stallscope collect {tmp_path} --to mlflow:a1 uploads the rest" in message
 
 
 def test_without_mlflow_there_is_one_warning(start: Starter, server: str) -> None:

@@ -395,7 +395,9 @@ def check_slow_stage(launch: RecorderContract, recorded: Recorded, case: Case) -
     assert slow_ms > case.milliseconds
     for fit in patient:
         waiting = ("ready", "reduced") if "reduced" in case.timestamps else ("data", "end")
-        assert fit.median_ms(start, end) < slow_ms / 2 < fit.median_ms(*waiting)
+        # Every rank of four takes longer on two cores than on its own.
+        assert slow_ms - fit.median_ms(start, end) > case.milliseconds / 2
+        assert fit.median_ms(*waiting) > case.milliseconds / 2
 
 
 promised(

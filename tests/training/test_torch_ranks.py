@@ -129,8 +129,8 @@ class TorchRanks(RecorderContract):
 
     def test_a_waiting_rank_polls_under_horovod(self, recorded: Recorded) -> None:
         seconds = recorded.result("waits_for_a_rank")
-        # A polling thread uses most of a core, even on a busy machine; a sleeping one uses nothing.
-        polls = seconds["cpu_seconds"] > 0.1 * seconds["waited_seconds"]
+        # A polling thread uses what it gets of a core, little on a busy machine; a sleeping one nothing.
+        polls = seconds["cpu_seconds"] > 0.02 * seconds["waited_seconds"]
         assert polls is self.is_horovod
 
     def test_clipping_reduced_gradients_comes_after_the_reduction(self, recorded: Recorded) -> None:

@@ -133,7 +133,11 @@ def plus_minus(value: float, ci95: Interval | None) -> str:
     below, above = value - ci95[0], ci95[1] - value
     if min(below, above) < _SKEW * max(below, above):
         return f"{fixed(value, decimals_between(*ci95))} ({between(*ci95)})"
-    return with_half(value, (ci95[1] - ci95[0]) / 2, decimals_of(value, ci95))
+    half = (ci95[1] - ci95[0]) / 2
+    decimals = decimals_of(value, ci95)
+    # Of large numbers, digits that the interval leaves open are zeros: 41,200 ± 900.
+    places = min(_places(value), _places(half, digits=1)) if decimals == 0 and half else 0
+    return with_half(value, half, decimals - max(0, places))
 
 
 def decimals_of(value: float, ci95: Interval | None) -> int:
@@ -256,19 +260,28 @@ def typical(counts: Ints) -> str:
 
 
 def _decimals(value: float, digits: int = _DIGITS) -> int:
+    return max(0, -_places(value, digits))
+
+
+def _places(value: float, digits: int = _DIGITS) -> int:
+    """Return the power of ten of the last of so many digits: 2 of 41,234, −1 of 38.2."""
     if value == 0 or not math.isfinite(value):
         return 0
     rounded = float(f"{abs(value):.{digits - 1}e}")
-    return max(0, digits - 1 - math.floor(math.log10(rounded)))
+    return math.floor(math.log10(rounded)) - digits + 1
 
 
 # Tables of a thousand ranks repeat the same figures.
 @lru_cache(1 << 12)
 def fixed(value: float, decimals: int) -> str:
-    """Write a number with this many decimals; zero has no sign, and NaN was not measured."""
+    """Write a number with this many decimals; zero has no sign, and NaN was not measured.
+
+    With −2 decimals, it is rounded to hundreds.
+    """
     if not math.isfinite(value):
         return NOT_MEASURED
-    text = f"{value:,.{decimals}f}"
+    rounded = round(value, decimals) if decimals < 0 else value
+    text = f"{rounded:,.{max(decimals, 0)}f}"
     if not text.startswith("-"):
         return text
     return f"−{text[1:]}" if text.strip("-0.,") else text[1:]
