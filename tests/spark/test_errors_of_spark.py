@@ -79,5 +79,6 @@ def test_an_executor_without_the_store_is_an_error(tmp_path: Path) -> None:
     cluster = Cluster(None, str(store / ".stallscope-spark-abcdefgh"))
     table = SparkTable(cluster, (str(store / "run/steps/logs-000000-000001.parquet"),), (0, 1), 40)
     (part,) = table._parts()
+    shared = (table._filtered(), (), len, ())
     with pytest.raises(UnwritableError, match=f"^{store}: an executor of Spark does not have this"):
-        run_task(0, _in_part, pickle.dumps(part), pickle.dumps(((), len, ())), __version__)
+        run_task(0, _in_part, pickle.dumps(part), pickle.dumps(shared), __version__)

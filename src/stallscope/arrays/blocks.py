@@ -210,6 +210,10 @@ class Matrix(ABC):
         """Return a quantity of a few ranks: n × that many."""
         return np.concatenate(self.by_steps(_columns, name, np.asarray(ranks, np.int64)))
 
+    def mean_of(self, name: str, ranks: Sequence[int]) -> Array:
+        """Return the mean of a quantity over some ranks, per step."""
+        return self.per_step(_mean_of, name, np.asarray(ranks, np.int64))
+
     def gathered(self, kernel: Callable[..., Sequence[Array]], *args: Any) -> list[Array]:
         """Run a kernel that returns several arrays with steps as the last axis; join each of them."""
         parts = zip(*self.by_steps(kernel, *args), strict=True)
@@ -247,6 +251,10 @@ def _rows(block: Block, name: str, steps: Ints) -> Array | None:
 
 def _columns(block: Block, name: str, ranks: Ints) -> Array:
     return block.of(name, ranks)
+
+
+def _mean_of(block: Block, name: str, ranks: Ints) -> Array:
+    return np.asarray(block.of(name, ranks).mean(axis=1))
 
 
 def of_each(join: np.ufunc, values: Ints, starts: Ints) -> Ints:

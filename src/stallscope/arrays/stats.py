@@ -118,7 +118,8 @@ def autocorrelation_time(series: Floats) -> float:
 def _lagged_products(series: Floats, lags: int) -> Floats:
     """Return the sums of products of a series with itself, shifted by 0 to ``lags`` − 1."""
     if lags <= _FEW_LAGS:
-        return np.correlate(np.append(series, np.zeros(lags - 1)), series, "valid")
+        n = len(series)
+        return np.array([series[lag:] @ series[: n - lag] for lag in range(lags)])
     # The transform is fast for a small number times a power of two.
     longest = 2 * len(series) - 1
     size = min(factor << (longest // factor).bit_length() for factor in (1, 3, 5, 9, 15, 25))

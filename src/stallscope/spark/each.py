@@ -56,8 +56,10 @@ def each(spark: Any, function: Callable[..., R], tasks: Sequence[Any], *shared: 
         return []
     from pyspark import cloudpickle
 
+    # Tasks are values; only what they share may have functions of a notebook, which take longer to pack.
+    packed = [pickle.dumps(task, pickle.HIGHEST_PROTOCOL) for task in tasks]
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
-    packed, packed_shared = [dumps(task) for task in tasks], dumps(shared)
+    packed_shared = dumps(shared)
     version = __version__
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

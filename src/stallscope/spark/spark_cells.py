@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -115,7 +115,7 @@ class _Quantity:
 
     def take(self, chosen: Bools) -> _Quantity:
         rows = np.concatenate([_NO_ROWS, *(np.arange(low, high) for low, high in self.runs)])
-        return replace(self, runs=_runs(rows[chosen]))
+        return replace(self, runs=runs_of(rows[chosen]))
 
     def followed_by(self, quantity: _Quantity) -> _Quantity:
         """Append the rows of another quantity; the steps of its files follow those of these files."""
@@ -131,8 +131,8 @@ class _Quantity:
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-def _runs(rows: Ints) -> Ints:
-    """Convert ascending numbers to ranges of consecutive numbers."""
+def runs_of(rows: Ints) -> Ints:
+    """Convert ascending numbers to ranges of consecutive numbers: k × 2, without the end."""
     starts = rows[np.diff(rows, prepend=-2) != 1]
     last_rows = rows[np.diff(rows, append=-1) != 1]
     return np.stack([starts, last_rows + 1], axis=1)
@@ -177,18 +177,18 @@ class SparkMatrix(Matrix):
         return SparkMatrix(self._cluster, held, shape)
 
     def by_steps(self, kernel: Callable[..., T], *args: Any) -> list[T]:
-        return each(self._cluster.spark, _run_kernel, list(self._steps()), kernel, args)
+        return self._each(_run_kernel, self._steps(), kernel, args)
 
     def by_ranks(
         self, kernel: Callable[..., T], *args: Any, ranks: Sequence[int] | None = None
     ) -> list[T]:
-        return each(self._cluster.spark, _run_kernel, list(self._ranks(ranks)), kernel, args)
+        return self._each(_run_kernel, self._ranks(ranks), kernel, args)
 
     def compute_by_steps(
         self, kernel: Callable[..., tuple[dict[str, Array], T]], *args: Any
     ) -> tuple[Matrix, list[T]]:
-        spark, folder = self._cluster.spark, self._cluster.folder
-        results = each(spark, _computed_of_steps, list(self._steps()), kernel, args, folder)
+        folder = self._cluster.folder
+        results = self._each(_computed_of_steps, self._steps(), kernel, args, folder)
         files = [block_files for block_files, _ in results]
         return self._of(files, self._shape), [result for _, result in results]
 
@@ -198,9 +198,8 @@ class SparkMatrix(Matrix):
         *args: Any,
         ranks: Sequence[int] | None = None,
     ) -> Matrix:
-        spark, folder = self._cluster.spark, self._cluster.folder
         blocks = list(self._ranks(ranks))
-        files = each(spark, _computed_of_ranks, blocks, kernel, args, folder)
+        files = self._each(_computed_of_ranks, blocks, kernel, args, self._cluster.folder)
         return self._of(files, (self._shape[0], sum(len(block.ranks) for block in blocks)))
 
     def with_computed(
@@ -217,27 +216,25 @@ class SparkMatrix(Matrix):
         }
         return SparkMatrix.of(self._cluster, files, shape)
 
+    def _each(
+        self, function: Callable[..., T], blocks: Iterable[_RemoteBlock], *shared: Any
+    ) -> list[T]:
+        """Run a function for each block. The files are sent once for all blocks: both are many."""
+        return each(self._cluster.spark, function, list(blocks), self._held, *shared)
+
     def _steps(self) -> Iterator[_RemoteBlock]:
         steps, ranks = self._shape
         per_block = max(1, self._cluster.cells // max(ranks, 1))
         # At least one block, so that the result has a type.
         for start in range(0, max(steps, 1), per_block):
-            end = min(start + per_block, steps)
-            quantities = {
-                name: quantity.within(start, end) for name, quantity in self._held.items()
-            }
-            yield _RemoteBlock(slice(start, end), np.arange(ranks), 0, quantities)
+            yield _RemoteBlock(slice(start, min(start + per_block, steps)), np.arange(ranks), 0)
 
     def _ranks(self, ranks: Sequence[int] | None) -> Iterator[_RemoteBlock]:
         steps = self._shape[0]
         chosen = np.arange(self._shape[1]) if ranks is None else np.asarray(ranks, np.int64)
         per_block = max(1, self._cluster.cells // max(steps, 1))
         for start in range(0, max(len(chosen), 1), per_block):
-            block_ranks = chosen[start : start + per_block]
-            quantities = {
-                name: quantity.of_ranks(block_ranks) for name, quantity in self._held.items()
-            }
-            yield _RemoteBlock(slice(0, steps), block_ranks, start, quantities)
+            yield _RemoteBlock(slice(0, steps), chosen[start : start + per_block], start)
 
 
 #: The type and the files of each quantity.
@@ -252,14 +249,17 @@ class _RemoteBlock:
     ranks: Ints
     #: The number of ranks in earlier blocks.
     before: int
-    quantities: Mapping[str, _Quantity]
 
-    def block(self) -> Block:
+    def of(self, held: Mapping[str, _Quantity]) -> Block:
+        """Return the block of these quantities, each read when it is first asked for."""
+
         # Kernels ask for the same quantity several times.
-        return Block(self.steps, self.ranks, cache(self._read))
+        @cache
+        def read(name: str) -> Array:
+            quantity = held[name].within(self.steps.start, self.steps.stop).of_ranks(self.ranks)
+            return quantity.read(self.steps.stop - self.steps.start, self.ranks)
 
-    def _read(self, name: str) -> Array:
-        return self.quantities[name].read(self.steps.stop - self.steps.start, self.ranks)
+        return Block(self.steps, self.ranks, read)
 
 
 def _computed_quantities(
@@ -268,19 +268,25 @@ def _computed_quantities(
     return {name: kernel(block, name, *args) for name in names}, None
 
 
-def _run_kernel(remote: _RemoteBlock, kernel: Callable[..., T], args: tuple[Any, ...]) -> T:
+def _run_kernel(
+    remote: _RemoteBlock,
+    held: Mapping[str, _Quantity],
+    kernel: Callable[..., T],
+    args: tuple[Any, ...],
+) -> T:
     """Run a kernel on a block, on an executor."""
-    return kernel(remote.block(), *args)
+    return kernel(remote.of(held), *args)
 
 
 def _computed_of_steps(
     remote: _RemoteBlock,
+    held: Mapping[str, _Quantity],
     kernel: Callable[..., tuple[dict[str, Array], T]],
     args: tuple[Any, ...],
     folder: str,
 ) -> tuple[_Files, T]:
     """Run a kernel on a block of steps, on an executor; write its arrays into files."""
-    arrays, result = kernel(remote.block(), *args)
+    arrays, result = kernel(remote.of(held), *args)
     start = remote.steps.start
     return {
         name: (array.dtype.str, write_cells(array, folder, start, 0, rank_by_rank=True))
@@ -290,6 +296,7 @@ def _computed_of_steps(
 
 def _computed_of_ranks(
     remote: _RemoteBlock,
+    held: Mapping[str, _Quantity],
     kernel: Callable[..., dict[str, Array]],
     args: tuple[Any, ...],
     folder: str,
@@ -297,5 +304,5 @@ def _computed_of_ranks(
     """Run a kernel on a block of ranks, on an executor; write its arrays into files."""
     return {
         name: (array.dtype.str, write_cells(array, folder, 0, remote.before, rank_by_rank=False))
-        for name, array in kernel(remote.block(), *args).items()
+        for name, array in kernel(remote.of(held), *args).items()
     }

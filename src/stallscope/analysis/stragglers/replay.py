@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from stallscope.arrays.blocks import NULL, Array, Block
+from stallscope.arrays.blocks import NULL, Array, Block, Matrix
 from stallscope.arrays.stats import Mean, evenly, mean_with_interval
 from stallscope.arrays.types import Floats, Ints
 from stallscope.words import Stage
@@ -138,16 +139,39 @@ def without_faulty(
     )
     if not len(faulty) or not healthy:
         return Replay(ledger.last, np.zeros(len(ledger)))
-    edges, peers = windows(len(ledger)), ledger.cells.columns("arrival", healthy)
-    quantiles = np.concatenate(
-        [_quantiles(peers[begin:end], end - begin) for begin, end in pairwise(edges)]
+    edges, peers = windows(len(ledger)), _arrivals(ledger, tuple(healthy))
+    as_healthy = ledger.cells.compute_by_ranks(
+        _as_healthy, peers.quantiles, edges, ranks=list(faulty)
     )
-    as_healthy = ledger.cells.compute_by_ranks(_as_healthy, quantiles, edges, ranks=list(faulty))
     latest, who = as_healthy.gathered(_latest, "arrival")
     last = np.maximum(last_without(ledger, faulty), latest)
     decides = _shares(who[latest == last], len(faulty), len(ledger))
-    fixed = as_healthy.per_step(_put_in, "arrival", decides, peers.mean(axis=1))
+    fixed = as_healthy.per_step(_put_in, "arrival", decides, peers.means)
     return Replay(np.asarray(last, np.int64), fixed)
+
+
+@dataclass(frozen=True)
+class _Arrivals:
+    """The arrivals of healthy ranks together."""
+
+    #: Ascending within each part of the run, as many as it has steps.
+    quantiles: Ints
+    #: Per step.
+    means: Floats
+
+
+# All stragglers of a run are replayed with the same healthy ranks.
+_ARRIVALS: WeakKeyDictionary[Matrix, dict[tuple[int, ...], _Arrivals]] = WeakKeyDictionary()
+
+
+def _arrivals(ledger: Ledger, healthy: tuple[int, ...]) -> _Arrivals:
+    known = _ARRIVALS.setdefault(ledger.cells, {})
+    if healthy not in known:
+        peers = ledger.cells.columns("arrival", healthy)
+        parts = pairwise(windows(len(ledger)))
+        quantiles = [_quantiles(peers[begin:end], end - begin) for begin, end in parts]
+        known[healthy] = _Arrivals(np.concatenate(quantiles), peers.mean(axis=1))
+    return known[healthy]
 
 
 def _as_healthy(block: Block, quantiles: Ints, edges: Sequence[int]) -> dict[str, Array]:

@@ -215,9 +215,7 @@ def _slow_group(
     if not slower:
         return straggler
     fixed = without_faulty(replayed, ranks, healthy)
-    means = [
-        replayed.cells.columns("arrival", some_of(group)).mean(axis=1) for group in (usual, healthy)
-    ]
+    means = [replayed.cells.mean_of("arrival", some_of(group)) for group in (usual, healthy)]
     left = replayed.cells.columns("arrival", list(slower)).max(axis=1) - (means[0] - means[1])
     saved = replayed.last - np.maximum(fixed.last, left.astype(np.int64))
     return replace(straggler, cost_ms=mean_saved(saved, fixed.fixed).scaled(1e-6))
