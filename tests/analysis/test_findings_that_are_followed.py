@@ -131,7 +131,7 @@ BY_MEASUREMENT: Mapping[str, str] = {
 
 #: Findings whose advice is to read or look at something, and changes no setting of a run.
 ONLY_LOOKS = {
-    *("clock_jumped", "causality_broken", "clocks_unsteady"),
+    *("clock_jumped", "causality_broken", "clocks_unsteady", "link_is_slow"),
     *("ranks_stalled", "ranks_exited", "hosts_blacklisted", "workers_reset", "executors_lost"),
     *("collectives_incomplete", "collectives_timed_out", "processes_suspended", "uneven_timers"),
 }

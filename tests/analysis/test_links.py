@@ -132,6 +132,22 @@ def test_a_slow_link_is_the_cause_of_exposed_allreduce() -> None:
     assert len(verdict.links) == 2
 
 
+def test_a_slow_link_is_a_finding_beside_another_verdict() -> None:
+    analysis = analyse(run_with_links(slow=True, compute_ms=200.0))
+    assert (analysis.bottleneck.kind, analysis.bottleneck.ranks) == ("imbalance", (1,))
+    (finding,) = [
+        finding for finding in analysis.further_findings if finding.code == "link_is_slow"
+    ]
+    assert finding.evidence.startswith("Host h3 has a slow link: 36.0 Mbit/s while it is busy")
+    assert "network of host h3" in str(finding.advice[0])
+
+
+def test_the_verdict_on_a_slow_link_needs_no_finding() -> None:
+    for slow in (True, False):
+        findings = analyse(run_with_links(slow=slow)).further_findings
+        assert "link_is_slow" not in {finding.code for finding in findings}
+
+
 def test_without_a_slow_link_nobody_is_named() -> None:
     verdict = analyse(run_with_links(slow=False)).bottleneck
     assert (verdict.kind, verdict.cause, verdict.hosts, verdict.links) == (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from simulator import Clocks, Job, simulate
+from simulator import Clocks, Fault, Job, simulate
 
 from stallscope.run import TIMESTAMPS, Run
 
@@ -35,7 +35,9 @@ def row(local: str, peer: str, **changes: Any) -> dict[str, Any]:
 SLOW = {"rate_kb_s": [4000, 4500, 4800], "round_trip_us": [14_000, 27_000, 46_000]}
 
 
-def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Run:
+def run_with_links(
+    slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0, compute_ms: float = 0.0
+) -> Run:
     """Return a run of a ring of three hosts; the last one may have a slow link.
 
     Args:
@@ -43,9 +45,11 @@ def run_with_links(slow: bool, wall_ms: float = 0.0, skew_ms: float = 0.0) -> Ru
         wall_ms: by how much the second host's wall clock is ahead.
         skew_ms: by how much the second host's allreduces complete later than elsewhere. It starts its
             next step late, and all wait for it: each step is longer by that.
+        compute_ms: by how much the second rank computes longer.
     """
     clocks = Clocks(offsets_ms=[0.0, 500.0, 900.0])
-    job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks)
+    faults = [Fault("compute", compute_ms, ranks=(1,), cv=0)] if compute_ms else []
+    job = Job(ranks=3, ranks_per_host=1, steps=300, compute_ms=24.0, clocks=clocks, faults=faults)
     run = simulate(replace(job, host_names=HOSTS[:3])).run
     logs = []
     for log, peer in zip(run.logs, (2, 0, 1), strict=True):

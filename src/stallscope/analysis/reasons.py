@@ -66,21 +66,24 @@ def with_slow_links(verdict: Bottleneck, slow: SlowLinks | None) -> Bottleneck:
     """Return a verdict on exposed allreduce with the links that cause it, if any are slow."""
     if verdict.kind != "allreduce" or slow is None:
         return verdict
-    where = f"of {listed('host', [slow.host])}" if slow.host else _between(slow.links)
-    trip = median(link.round_trip_ms[1] for link in slow.links)
-    rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
-    evidence = (
-        f"{_what_is_slow(slow)}: {rate} Mbit/s while it is busy, the others {others} Mbit/s; a round "
-        f"trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
-    )
     return replace(
         verdict,
         cause="network",
         fault=True,
-        evidence=f"{verdict.evidence} {evidence}",
+        evidence=f"{verdict.evidence} {slow_links_in_words(slow)}",
         hosts=(slow.host,) if slow.host else (),
         links=slow.links,
-        advice=(advice_on_link(where), *verdict.advice),
+        advice=(advice_on_links(slow), *verdict.advice),
+    )
+
+
+def slow_links_in_words(slow: SlowLinks) -> str:
+    """Return the sentence on slow links, with the evidence."""
+    trip = median(link.round_trip_ms[1] for link in slow.links)
+    rate, others = significant(slow.mbit_s), significant(slow.others_mbit_s)
+    return (
+        f"{_what_is_slow(slow)}: {rate} Mbit/s while it is busy, the others {others} Mbit/s; a round "
+        f"trip takes {amount(trip, 'ms')}, theirs {amount(slow.others_trip_ms, 'ms')}."
     )
 
 
@@ -405,12 +408,9 @@ def advice_on(code: str, who: str) -> Advice | None:
     }.get(code)
 
 
-def advice_on_link(where: str) -> Advice:
-    """Return advice on the cause of a slow link.
-
-    Args:
-        where: ``of host h3``, or ``between h2 and h3``.
-    """
+def advice_on_links(slow: SlowLinks) -> Advice:
+    """Return advice on the cause of slow links."""
+    where = f"of {listed('host', [slow.host])}" if slow.host else _between(slow.links)
     return Advice(
         f"Look at the network {where}",
         detail=": the speed that its card has negotiated (ethtool), errors and drops (ip -s link), the "

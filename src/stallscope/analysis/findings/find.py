@@ -50,6 +50,7 @@ _CHECKS: tuple[Callable[[Records], Iterator[Finding]], ...] = (
     job_setup.accelerators_not_pinned,
     agreement.metrics_not_averaged,
     uneven_work.same_order_every_epoch,
+    gradient_order.link_is_slow,
     gradient_order.sparse_gradients,
     job_setup.fusion_off,
     job_setup.long_cycle_time,

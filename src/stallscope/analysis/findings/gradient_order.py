@@ -1,4 +1,4 @@
-"""Check the gradients: whether they are reduced, sparse, and applied with a scaled learning rate."""
+"""Check the gradients: whether they are reduced, sparse, applied with a scaled rate, on slow links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from stallscope.formatting.lists import clipped, counted
 
 from ..advice.training_advice import dense_gradients, scaled_rate
 from ..gains.what_if import Advice
+from ..reasons import advice_on_links, slow_links_in_words
 from ..setup import number
+from ..steps.links import links, slow_links
 from .finding import Finding, Records
 
 # Bytes of a row's index.
@@ -76,6 +78,19 @@ def sparse_gradients(records: Records) -> Iterator[Finding]:
         f"{gradient.cost(ranks)}",
         (dense_gradients(records.setup, gradient.shape),),
     )
+
+
+def link_is_slow(records: Records) -> Iterator[Finding]:
+    """Find links between hosts that are slower than the others, whatever the verdict."""
+    slow = slow_links(links(records.run))
+    if slow is not None:
+        yield Finding(
+            "link_is_slow",
+            "warning",
+            "A link between hosts is slow",
+            slow_links_in_words(slow),
+            (advice_on_links(slow),),
+        )
 
 
 @dataclass(frozen=True)
