@@ -183,11 +183,32 @@ def test_connections_to_one_host_count_together() -> None:
 def test_a_rate_is_of_the_time_in_which_only_the_link_was_in_the_way() -> None:
     before = connection("10.0.0.2", 1_000_000, 100)
     counts = _Counts(5_000_000, 900_000, 300_000, 0)
-    assert before._replace(counts=counts).rate_since(before) == 4_000_000 / 500
-    assert before.rate_since(before) is None
+    assert before._replace(counts=counts).since(before).rate == 4_000_000 / 500
+    assert before.since(before).rate is None
     # The kernel has counted no time for four megabytes: it was less than ten milliseconds.
     fast = before._replace(counts=_Counts(5_000_000, 100_000, 0, 0))
-    assert fast.rate_since(before) == 4_000_000 / 10
+    assert fast.since(before).rate == 4_000_000 / 10
+
+
+def test_the_rate_is_of_the_connection_that_sends_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of ranks that no longer communicates has sent more in total, and stays open."""
+    connections = Connections()
+    earlier, peer = connection("10.0.0.2", 50_000_000, 700, trip_us=90), "10.0.0.2"
+    looks = iter(range(1, 8))
+
+    def look() -> None:
+        sent = next(looks) * 1_000_000
+        now = connection(peer, sent, sent // 2000, trip_us=5_000 + sent // 1000)
+        connections._open = {(3, "a", "b"): earlier, (4, "a", "c"): now}
+
+    monkeypatch.setattr(connections, "_look", look)
+    for _ in range(7):
+        connections.look()
+    (row,) = connections.totals()
+    # The first of these looks also has what was sent before.
+    assert row["rate_kb_s"][:2] == [2000, 2000]
+    assert row["round_trip_us"] == [7_000, 9_000, 11_000]
+    assert row["sent_kb"] == 57_000
 
 
 def test_a_process_without_connections_to_other_hosts_has_none() -> None:

@@ -63,17 +63,23 @@ class _Connection(NamedTuple):
             return self
         return self._replace(counts=_Counts(*map(sum, zip(self.counts, earlier.counts))))
 
-    def rate_since(self, earlier: "_Connection") -> Optional[float]:
-        """Return the rate of the link since then, kB/s; None if too little was sent.
+    def since(self, earlier: "Optional[_Connection]") -> "_Connection":
+        """Return what has been counted since an earlier look, or since it was opened."""
+        if earlier is None:
+            return self
+        grown = (now - before for now, before in zip(self.counts, earlier.counts))
+        return self._replace(counts=_Counts(*grown))
+
+    @property
+    def rate(self) -> Optional[float]:
+        """Return the rate of the link, kB/s; None if too little was sent.
 
         A fast link delivers in less time than the kernel counts: then the rate is at least this.
         """
-        now, before = self.counts, earlier.counts
-        sent = now.sent - before.sent
-        busy_us = now.busy_us - now.limited_us - before.busy_us + before.limited_us
-        if sent < _FEWEST_BYTES:
+        counts = self.counts
+        if counts.sent < _FEWEST_BYTES:
             return None
-        return sent * 1e3 / max(busy_us, _LEAST_BUSY_US)
+        return counts.sent * 1e3 / max(counts.busy_us - counts.limited_us, _LEAST_BUSY_US)
 
     def row(self) -> Dict[str, Any]:
         return {
@@ -107,18 +113,21 @@ class Connections:
         self._totals: Dict[_Ends, _Connection] = {}
         #: By ends, kilobytes per second and round trips at the last looks.
         self._seen: Dict[_Ends, Deque[Tuple[float, int]]] = {}
-        self.look()
+        self._look()
+        self._totals = self._sums()
 
     def look(self) -> None:
         """Read the counts; called about once a second."""
+        before = self._open
         self._look()
-        before, self._totals = self._totals, self._sums()
-        for ends, total in self._totals.items():
-            earlier = before.get(ends)
-            rate = None if earlier is None else total.rate_since(earlier)
+        self._totals = self._sums()
+        # The connection that sends most now may have sent little before: jobs open new groups of ranks.
+        since = (connection.since(before.get(key)) for key, connection in self._open.items())
+        for ends, connection in _by_ends(since).items():
+            rate = connection.rate
             if rate is not None:
                 seen = self._seen.setdefault(ends, deque(maxlen=_MOST_LOOKS))
-                seen.append((rate, total.round_trip_us))
+                seen.append((rate, connection.round_trip_us))
 
     def totals(self) -> List[Dict[str, Any]]:
         """Return the totals per peer since the process started, those with the most bytes first.
