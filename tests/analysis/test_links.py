@@ -67,6 +67,18 @@ def test_one_way_between_two_hosts_names_none_of_them() -> None:
     assert str(verdict.advice[0]).startswith("Look at the network between h2 and h3:")
 
 
+def test_links_that_wait_for_a_slow_one_are_not_slow_themselves() -> None:
+    """As in rings of ranks with small messages, whose rates are of round trips."""
+    of_slow_host = [link("h1", "h2", 16.0, 3.4), link("h2", "h1", 18.0, 2.5)]
+    of_slow_host += [link("h2", "h3", 17.0, 1.6), link("h3", "h2", 18.0, 1.6)]
+    waiting = [link("h4", "h1", 30.0, 0.6), link("h4", "h3", 32.0, 0.9)]
+    fast = [link("h1", "h4", 65.0, 0.3), link("h3", "h4", 67.0, 0.3)]
+    slow = slow_links([*of_slow_host, *waiting, *fast])
+    assert slow is not None
+    assert (slow.host, len(slow.links)) == ("h2", 4)
+    assert slow_links([*waiting, *fast]) is None
+
+
 def test_links_that_are_alike_are_not_slow() -> None:
     assert slow_links(ring(HOSTS)) is None
     assert slow_links([link("h1", "h2", 40.0, 30.0), link("h2", "h1", 45.0, 30.0)]) is None

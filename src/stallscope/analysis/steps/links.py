@@ -17,7 +17,7 @@ from .clocks import Clocks
 # Connections that send a smaller share of the busiest one's bytes carry messages, not gradients.
 _LEAST_SHARE = 0.1
 _LEAST_KB = 1_000.0
-# A link is slow if its rate is less than this share of the others'.
+# Links are slow if their typical rate is less than this share of the others'.
 _SLOW_SHARE = 0.5
 # The shortest queue, and the smallest share of lost segments, of a congested link.
 _LONGER_TRIPS = 3.0
@@ -80,16 +80,31 @@ def slow_links(links: Sequence[Link]) -> SlowLinks | None:
     that also makes the rate small, but causes no queue.
     """
     rates = sorted(links, key=lambda link: link.mbit_s[1])
-    for count in range(1, len(rates)):
-        slow, others = rates[:count], rates[count:]
-        # The ranges between the quartiles must not overlap.
-        apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
-        much = slow[-1].mbit_s[1] < _SLOW_SHARE * others[0].mbit_s[1]
-        if apart and much and all(_is_congested(link, others) for link in slow):
-            slow_rate, usual = (median(link.mbit_s[1] for link in some) for some in (slow, others))
-            trip = median(link.round_trip_ms[1] for link in others)
-            return SlowLinks(tuple(slow), _common_host(slow, others), slow_rate, usual, trip)
-    return None
+    splits = ((rates[:count], rates[count:]) for count in range(1, len(rates)))
+    certain = [(slow, others) for slow, others in splits if _are_slow(slow, others)]
+    if not certain:
+        return None
+    # Of several splits, the one with the largest gap.
+    slow, others = max(certain, key=lambda split: split[1][0].mbit_s[1] / split[0][-1].mbit_s[1])
+    trip = median(link.round_trip_ms[1] for link in others)
+    return SlowLinks(
+        tuple(slow), _common_host(slow, others), _rate(slow), _rate(others), others_trip_ms=trip
+    )
+
+
+def _are_slow(slow: Sequence[Link], others: Sequence[Link]) -> bool:
+    """Whether some links are certainly slower than the others, and congested.
+
+    Links that wait for a slow one are slower than the rest as well, so typical rates are compared.
+    """
+    # The ranges between the quartiles must not overlap.
+    apart = max(link.mbit_s[2] for link in slow) < min(link.mbit_s[0] for link in others)
+    much = _rate(slow) < _SLOW_SHARE * _rate(others)
+    return apart and much and all(_is_congested(link, others) for link in slow)
+
+
+def _rate(links: Sequence[Link]) -> float:
+    return median(link.mbit_s[1] for link in links)
 
 
 def _is_congested(link: Link, others: Sequence[Link]) -> bool:
