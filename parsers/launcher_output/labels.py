@@ -163,7 +163,8 @@ class Labels:
 
 def labels_of(data: bytes) -> Labels | None:
     """Recognise the labels of a file; None if it has none."""
-    if contains_any(data, [Needle(_TAG_LITERAL)]):
+    # Most files that have these labels have one at their start.
+    if _TAG_LITERAL in data[:_SAMPLE_BYTES] or contains_any(data, [Needle(_TAG_LITERAL)]):
         return _tags_of(data)
     sampled = b"\n".join(sample_parts(data, _SAMPLE_BYTES))
     if _RAY.search(sampled):
@@ -189,17 +190,19 @@ def _tags_of(data: bytes) -> Labels:
     """Recognise the form of labels with a stream's name by the text around the first ones."""
     at = max(data.find(_TAG_LITERAL) - _SAMPLE_BYTES, 0)
     sample = data[at : at + 2 * _SAMPLE_BYTES]
-    timed = logged = False
+    befores: set[bytes] = set()
     followed: list[bytes] = []
     job = False
     for match in _TAG.finditer(sample):
-        before = sample[sample.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+        befores.add(sample[sample.rfind(b"\n", 0, match.start()) + 1 : match.start()])
+        followed.append(sample[match.end() : match.end() + 1])
+        job = job or b"," in match[0]
+    timed = logged = False
+    for before in befores:
         time = _TIME_BEFORE_TAG.search(before[-LONGEST_PREFIX:])
         timed = timed or time is not None
         if time is None and len(before) < LONGEST_PREFIX and not _TAG.search(before):
             logged = logged or read_timestamp(before) is not None
-        followed.append(sample[match.end() : match.end() + 1])
-        job = job or b"," in match[0]
     spaced = job and all(byte in (b" ", b"") for byte in followed)
     launcher = "horovodrun over Gloo" if not job else f"Open MPI{' 5' if spaced else ''}"
     return Labels(_TAG, launcher, spaced, timed, logged)

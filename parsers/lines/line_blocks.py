@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ _BYTES_PER_PLACE = 16
 _BYTES_PER_FIND = 1 << 10
 # Larger pieces leave the CPU's caches.
 _PIECE_BYTES = 1 << 20
+# Just under 32 MiB.
+_LARGEST_MAPPED = 2**25 - 2**16
 
 
 class Needle:
@@ -53,6 +55,7 @@ class LineBlock:
     """Lines as an array of bytes."""
 
     def __init__(self, text: bytes) -> None:
+        _keep_freed_memory()
         self.text = text
         self.bytes = np.frombuffer(text + b"\0" * _PADDING, np.uint8)
         self.size = len(text)
@@ -182,11 +185,41 @@ class LineBlock:
             for first in range(0, int(length.max(initial=0)), _WORD)
         ]
 
-    def words_until(self, start: Ints, byte: int, most: int) -> tuple[list[Words], Ints]:
-        """Return texts up to a byte as numbers of eight bytes each, and their lengths.
+    def texts_until(self, start: Ints, byte: int, most: int) -> tuple[Ints, list[bytes], Ints]:
+        """Read texts up to a byte, which is no part of them.
 
         Of texts without the byte, at least ``most`` bytes are read.
+
+        Returns:
+            the index of each place's text among the texts, the texts, and their lengths at each place.
         """
+        if not len(start):
+            return start, [], start
+        # Equal texts often follow each other: only the first of them is read.
+        heads = self.words_at(start)
+        begins = np.append(True, heads[1:] != heads[:-1])
+        index, texts, length = self._texts_until(start[begins], byte, most)
+        group = np.cumsum(begins) - 1
+        index, length = index[group], length[group]
+        ended = [text + bytes([byte]) * (len(text) < most) for text in texts]
+        others = np.flatnonzero(self._differ(start, index, ended))
+        if len(others):
+            other_index, other_texts, length[others] = self._texts_until(start[others], byte, most)
+            index[others] = other_index + len(texts)
+            texts += other_texts
+        return index, texts, length
+
+    def _differ(self, start: Ints, index: Ints, texts: list[bytes]) -> Bools:
+        """Return whether other bytes than these texts, which have the same first word, are there."""
+        differ = np.zeros(len(start), bool)
+        for first in range(_WORD, max(map(len, texts)), _WORD):
+            parts = [text[first : first + _WORD] for text in texts]
+            masks = np.array([mask(len(part)) for part in parts])[index]
+            words = np.array([word(part) for part in parts])[index]
+            differ |= (self.words_at(start + first) & masks) != words
+        return differ
+
+    def _texts_until(self, start: Ints, byte: int, most: int) -> tuple[Ints, list[bytes], Ints]:
         words, length = [], np.zeros(len(start), np.uint64)
         reads_on, ends = np.full(len(start), ~np.uint64(0)), word(bytes([byte]) * _WORD)
         for first in range(0, most, _WORD):
@@ -199,7 +232,8 @@ class LineBlock:
             reads_on *= matches == 0
             if not reads_on.any():
                 break
-        return words, length.view(np.int64)
+        index, texts = _distinct_rows(np.stack(words, axis=1))
+        return index.astype(np.int64), texts, length.view(np.int64)
 
     def distinct(self, start: Ints, length: Ints) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Return the index of each place's text among the distinct texts, and these."""
@@ -220,6 +254,16 @@ class LineBlock:
     def lines_of(self, at: Ints) -> Ints:
         """Return the numbers of the lines that contain these places."""
         return np.searchsorted(self.ends, at, "right")
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Make the C library keep the memory of one block's arrays for the next block.
+
+    glibc returns freed memory beyond twice the size of the largest array, up to 32 MiB, that it has
+    mapped and freed. Getting it back, page by page, takes a third of the time of reading a trace.
+    """
+    np.empty(_LARGEST_MAPPED, np.uint8)
 
 
 def sample_parts(data: bytes, part_bytes: int) -> list[bytes]:
@@ -280,34 +324,28 @@ def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
     return any(len(piece.places(needle)) for piece in pieces for needle in needles)
 
 
-def distinct(words: list[Words]) -> tuple[Ints, list[bytes]]:
+def _distinct_rows(words: Words) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     """Return the index of each text among the distinct texts, and these.
 
     Args:
-        words: the texts as numbers of eight bytes each.
+        words: the texts as numbers of eight bytes each: texts × numbers.
     """
-    if not len(words[0]):
-        return np.zeros(0, np.int64), []
-    # Equal texts often follow each other.
-    changed = np.zeros(len(words[0]), bool)
-    changed[0] = True
-    for column in words:
-        changed[1:] |= column[1:] != column[:-1]
-    first = np.flatnonzero(changed)
-    index, texts = _distinct_rows(np.array([column[first] for column in words]).T.copy())
-    return index[np.cumsum(changed) - 1], texts
-
-
-def _distinct_rows(words: Words) -> tuple[npt.NDArray[np.int32], list[bytes]]:
     if not len(words):
         return np.zeros(0, np.int32), []
+    # Equal texts often follow each other.
+    changed = np.ones(len(words), bool)
+    changed[1:] = words[1:, 0] != words[:-1, 0]
+    for column in words.T[1:]:
+        changed[1:] |= column[1:] != column[:-1]
+    first = words[changed]
     # From and to buffers: converting numpy's arrays would import pandas, which takes longer than
     # reading most timelines.
-    buffers = [None, pa.py_buffer(words)]
+    buffers = [None, pa.py_buffer(first)]
     width = pa.binary(words.shape[1] * _WORD)
-    coded = pa.Array.from_buffers(width, len(words), buffers).dictionary_encode()
-    index = np.frombuffer(coded.indices.buffers()[1], np.int32, len(words))
-    return index, [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
+    coded = pa.Array.from_buffers(width, len(first), buffers).dictionary_encode()
+    index = np.frombuffer(coded.indices.buffers()[1], np.int32, len(first))
+    texts = [text.rstrip(b"\0") for text in coded.dictionary.to_pylist()]
+    return index[np.cumsum(changed) - 1], texts
 
 
 def word(text: bytes) -> np.uint64:

@@ -23,7 +23,7 @@ from stallscope.parsers.launcher_output import (
 )
 from stallscope.parsers.launcher_output.splitting import CUT_BYTES
 from stallscope.parsers.lines import line_blocks as lines_line_blocks
-from stallscope.parsers.lines.line_blocks import LineBlock, Needle, contains_any, distinct
+from stallscope.parsers.lines.line_blocks import LineBlock, Needle, contains_any
 from stallscope.parsers.lines.timestamps import read_timestamp
 
 MARK = b"stallscope:1:"
@@ -199,11 +199,9 @@ def test_numbers_that_differ_in_their_last_digits_are_read_as_by_int(
 def test_texts_are_read_up_to_a_byte(texts: list[bytes]) -> None:
     unquoted = [text.replace(b'"', b"") for text in texts]
     starts = np.cumsum([0, *(len(text) + 1 for text in unquoted[:-1])])
-    words, length = LineBlock(b"".join(text + b'"' for text in unquoted)).words_until(
-        starts, ord('"'), 48
-    )
+    block = LineBlock(b"".join(text + b'"' for text in unquoted))
+    index, values, length = block.texts_until(starts, ord('"'), 48)
     assert length.tolist() == [len(text) for text in unquoted]
-    index, values = distinct(words)
     assert [values[at] for at in index.tolist()] == unquoted
 
 

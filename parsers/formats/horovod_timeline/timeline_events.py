@@ -12,7 +12,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Ints
 
-from ...lines.line_blocks import Bytes, LineBlock, Words, distinct
+from ...lines.line_blocks import Bytes, LineBlock
 
 #: The start of an event.
 EVENT = b'{"ph": "'
@@ -130,10 +130,12 @@ class Texts:
         self.known: list[bytes] = []
         self._codes: dict[bytes, int] = {}
 
-    def codes(self, words: list[Words]) -> Ints:
-        """Return the numbers of texts, given as words of eight bytes."""
-        index, texts = distinct(words)
-        return np.array([*map(self._code, texts)], np.int64)[index]
+    def codes(self, index: Ints, texts: list[bytes]) -> Ints:
+        """Return the numbers of texts; of each its index among the distinct texts is given."""
+        numbers = np.full(len(texts), -1)
+        for at in np.flatnonzero(np.bincount(index, minlength=len(texts))).tolist():
+            numbers[at] = self._code(texts[at])
+        return numbers[index]
 
     def _code(self, text: bytes) -> int:
         with self._lock:
@@ -171,7 +173,9 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     ends, marker = kind == ord("E"), kind == ord("i")
     named = np.flatnonzero(~ends)
     time_at = start + len(EVENT) + 2
-    words, length = block.words_until(start[named] + _FIRST_TEXT, ord('"'), _LONGEST_TEXT)
+    text_index, names, length = block.texts_until(
+        start[named] + _FIRST_TEXT, ord('"'), _LONGEST_TEXT
+    )
     time_at[named] = np.minimum(start[named] + _FIRST_TEXT + length + 1, block.size)
     at, digits = block.numbers(time_at + len(_TIME), _MOST_DIGITS)
     time_end = time_at + len(_TIME) + digits
@@ -192,7 +196,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
 
     code, size = np.full((2, len(good)), -1)
     chosen = good[named]
-    code[named[chosen]] = texts.codes([column[chosen] for column in words])
+    code[named[chosen]] = texts.codes(text_index[chosen], names)
     sized = np.flatnonzero(good & ends & (after == ord(",")))
     size[sized] = _sizes(block, tensor_end[sized], until[sized])
     block_events = Events(kind, at, np.where(marker, 0, tensor), code, size)

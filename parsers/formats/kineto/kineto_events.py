@@ -21,13 +21,14 @@ EVENT = b'"ph"'
 #: The keys of a span, in PyTorch's order.
 KEYS = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
 _KEYS = tuple(f'"{key}"'.encode() for key in KEYS)
-_CAT, _NAME, _PID, _TS, _DUR = 1, 2, 3, 5, 6
+_TS = KEYS.index("ts")
 # Kinds of spans.
 STEP, DEVICE_STEP, LOADER, OPTIMIZER, DEVICE_OPTIMIZER = 1, 2, 3, 4, 5
 OPERATOR, LAUNCH, HOST_COLLECTIVE = 6, 7, 8
 KERNEL, DEVICE_COLLECTIVE = 9, 10
 #: The kinds of spans that have a thread.
 OF_THREADS = (STEP, LOADER, OPTIMIZER, OPERATOR, LAUNCH)
+_HAS_THREAD = np.isin(np.arange(DEVICE_COLLECTIVE + 1), OF_THREADS)
 # Categories, with their names before PyTorch 1.10.
 _OPERATORS = (b'cpu_op"', b'Operator"')
 _KERNELS = (b'kernel"', b'Kernel"')
@@ -74,18 +75,19 @@ class BlockSpans:
 def events(text: bytes) -> BlockSpans:
     """Find the spans in a block."""
     block = LineBlock(text)
-    keys = _places(block)
-    kind = _kinds(block, keys)
-    chosen = np.flatnonzero(kind)
-    keys, kind = keys[:, chosen], kind[chosen]
-    begin, good = _nanoseconds(block, keys[_TS])
-    length, whole = _nanoseconds(block, keys[_DUR])
-    chosen = np.flatnonzero(good & whole)
-    keys, kind, begin, end = keys[:, chosen], kind[chosen], begin[chosen], (begin + length)[chosen]
-    thread, threads = _threads(block, keys, np.isin(kind, OF_THREADS))
+    _, category, name, process, _, time, duration = _places(block)
+    kind = _kinds(block, category, name)
+    needed = kind > 0
+    kind, name, process, time, duration = _only(needed, kind, name, process, time, duration)
+    begin, good = _nanoseconds(block, time)
+    length, whole = _nanoseconds(block, duration)
+    kind, name, process, time, begin, end = _only(
+        good & whole, kind, name, process, time, begin, begin + length
+    )
+    thread, threads = _threads(block, process, time, _HAS_THREAD[kind])
     number = np.zeros(len(kind), np.int64)
     of_steps = np.flatnonzero((kind == STEP) | (kind == DEVICE_STEP))
-    name = _value(block, keys[_NAME]) + 1
+    name = _value(block, name) + 1
     number[of_steps], digits = block.numbers(name[of_steps] + len(_STEP_NAME), _STEP_DIGITS)
     kind[of_steps[digits == 0]] = 0
     collective = np.flatnonzero((kind == HOST_COLLECTIVE) | (kind == DEVICE_COLLECTIVE))
@@ -95,24 +97,31 @@ def events(text: bytes) -> BlockSpans:
     return BlockSpans(kind, begin, end, number, thread, threads)
 
 
-def _places(block: LineBlock) -> Ints:
-    """Return where the keys of each event have their colons: keys × events."""
+def _only(chosen: Bools, *columns: Ints) -> tuple[Ints, ...]:
+    """Return the chosen events of columns."""
+    if chosen.all():
+        return columns
+    places = np.flatnonzero(chosen)
+    return tuple(column[places] for column in columns)
+
+
+def _places(block: LineBlock) -> tuple[Ints, ...]:
+    """Return where the events have the colons after each of their keys."""
     data = block.bytes
-    colon = block.having(ord(":"))
-    colon = colon[data[colon - 1] == ord('"')]
+    colon = np.flatnonzero((data[1:] == ord(":")) & (data[:-1] == ord('"'))) + 1
     first = np.flatnonzero(data[colon - 2] == EVENT[-2])
     first = first[first + len(_KEYS) <= len(colon)]
     keys = colon[first[None, :] + np.arange(len(_KEYS))[:, None]]
     good = keys[0] >= len(EVENT)
-    for key, at in zip(_KEYS, np.maximum(keys, len(EVENT)), strict=True):
+    for key, at in zip(_KEYS, keys, strict=True):
         good &= block.has(at - len(key), key)
-    return np.asarray(keys[:, np.flatnonzero(good)])
+    return _only(good, *keys)
 
 
-def _kinds(block: LineBlock, keys: Ints) -> Ints:
+def _kinds(block: LineBlock, category: Ints, named: Ints) -> Ints:
     """Return the kinds of the spans; 0 for those that are not needed."""
-    cat, name = (_Texts(block, _value(block, keys[key]) + 1) for key in (_CAT, _NAME))
-    kind = np.zeros(keys.shape[1], np.int64)
+    cat, name = (_Texts(block, _value(block, colon) + 1) for colon in (category, named))
+    kind = np.zeros(len(category), np.int64)
     kernel, on_device = cat.start_with(*_KERNELS), cat.start_with(_ON_DEVICE)
     on_host = ~kernel & ~on_device
     nccl, launch = name.start_with(_NCCL), name.start_with(*_LAUNCHES)
@@ -125,7 +134,8 @@ def _kinds(block: LineBlock, keys: Ints) -> Ints:
         (name.start_with(_LOADER_NAME) & ~on_device, LOADER),
         (name.start_with(_WAIT), 0),
     ):
-        kind[chosen] = means
+        if chosen.any():
+            kind[chosen] = means
     for named, host, device in (
         (_STEP_NAME, STEP, DEVICE_STEP),
         (_OPTIMIZER_NAME, OPTIMIZER, DEVICE_OPTIMIZER),
@@ -181,11 +191,13 @@ def _nanoseconds(block: LineBlock, colon: Ints) -> tuple[Ints, Bools]:
     return np.where(good, us, 0) * 1000 + part, good
 
 
-def _threads(block: LineBlock, keys: Ints, chosen: Bools) -> tuple[Ints, list[bytes]]:
+def _threads(
+    block: LineBlock, process: Ints, time: Ints, chosen: Bools
+) -> tuple[Ints, list[bytes]]:
     """Return the index of each chosen span's thread, and the texts of the threads."""
-    thread = np.full(keys.shape[1], -1)
+    thread = np.full(len(chosen), -1)
     places = np.flatnonzero(chosen)
-    start, until = _value(block, keys[_PID, places]), keys[_TS, places] - len(_KEYS[_TS])
+    start, until = _value(block, process[places]), time[places] - len(_KEYS[_TS])
     length = np.minimum(until - start, _THREAD_BYTES)
     index, threads = block.distinct(start, length)
     thread[places] = index
