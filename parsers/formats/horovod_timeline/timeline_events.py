@@ -62,7 +62,7 @@ class Columns:
 
     def only(self, chosen: Bools) -> Self:
         """Return the chosen rows."""
-        return self.take(np.flatnonzero(chosen))
+        return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def take(self, places: Ints | slice) -> Self:
         """Return the rows at these places, in this order."""
@@ -200,8 +200,7 @@ def events(text: bytes, texts: Texts) -> tuple[Events, int]:
     sized = np.flatnonzero(good & ends & (after == ord(",")))
     size[sized] = _sizes(block, tensor_end[sized], until[sized])
     block_events = Events(kind, at, np.where(marker, 0, tensor), code, size)
-    bad = int(np.count_nonzero(~good))
-    return block_events.only(good) if bad else block_events, bad
+    return block_events.only(good), int(np.count_nonzero(~good))
 
 
 def _sizes(block: LineBlock, start: Ints, until: Ints) -> Ints:
@@ -245,12 +244,12 @@ class Matched:
 
 def matched(before: Opened, events: Events) -> Matched:
     """Match the starts and ends of activities that end in this block."""
-    here = np.flatnonzero((events.kind == ord("B")) | (events.kind == ord("E")))
-    tensor = np.concatenate([before.tensor, events.tensor[here]])
-    at = np.concatenate([before.at, events.at[here]])
-    name = np.concatenate([before.name, events.text[here]])
-    size = np.concatenate([np.full(len(before.tensor), -1), events.size[here]])
-    begins = np.concatenate([np.ones(len(before.tensor), bool), events.kind[here] == ord("B")])
+    events = events.only((events.kind == ord("B")) | (events.kind == ord("E")))
+    tensor = np.concatenate([before.tensor, events.tensor])
+    at = np.concatenate([before.at, events.at])
+    name = np.concatenate([before.name, events.text])
+    size = np.concatenate([np.full(len(before.tensor), -1), events.size])
+    begins = np.concatenate([np.ones(len(before.tensor), bool), events.kind == ord("B")])
     begin, end, level, unmatched = _pairs(tensor, begins)
     still_open = begins
     still_open[begin] = False
