@@ -23,8 +23,7 @@ from ..session import Session
 from ..step_log.line_format import EPOCH, StepRow
 from .gradient_marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks, TracedMarks
 from .instrument import gradient_facts
-from .optimizers import passes_counted
-from .tf_keras_facts import model_facts, parameters
+from .tf_keras_facts import model_facts, parameters, passes_counted
 
 # The names of marks in a step log.
 _COLUMNS = {DATA: "data", GRADIENTS: "ready", REDUCED: "reduced"}

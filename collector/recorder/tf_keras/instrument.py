@@ -26,7 +26,7 @@ except ImportError:  # not public: without it only Keras' own use of XLA is dete
 from ..guards import patch
 from ..job.job_facts import gradient_sizes, known, largest_gathered
 from ..loop_steps import Lengths, padded_in
-from .optimizers import innermost, reductions_of
+from .tf_keras_facts import innermost, reductions_of
 from .timestamp_ring import DONE, READY, REDUCED, TimestampRing
 
 # All added ops are in a scope of this name. Horovod names tensors after their ops, so the names of the

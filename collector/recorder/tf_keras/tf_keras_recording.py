@@ -16,13 +16,16 @@ from ..session import Session
 from ..step_log.line_format import StepRow
 from .instrument import Instrumentation
 from .loader import READER, ProbedFunction, keras
-from .optimizers import graph_reduces, passes_counted, passes_done, passes_per_step
 from .stream import StepStream
 from .tf_keras_facts import (
     fit_facts,
+    graph_reduces,
     learning_rate,
     model_facts,
     parameters,
+    passes_counted,
+    passes_done,
+    passes_per_step,
     steps_per_execution,
     weights,
     why_no_timestamps,
