@@ -202,7 +202,7 @@ def as_printed(lines: StepLines, times: Times, value: Value) -> Durations:
     windows = Durations(
         at, no_steps, times.seconds, None, value, times.half_s, 0.0, mean_half_s=times.half_s
     )
-    return with_means(windows, at, lines.since, times.seconds, lines.of("data"))
+    return with_means(windows, at, lines.own_steps, times.seconds, lines.of("data"))
 
 
 def of_totals(lines: StepLines, times: Times) -> Durations:

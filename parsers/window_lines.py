@@ -45,6 +45,8 @@ _WORD = re.compile(rb"[A-Za-z]+")
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
 _FEWEST_EPOCHS = 3
+# If the counter rises by so many times as much as usual once, and so in few lines, lines are missing.
+_JUMP, _FEW_JUMPS = 20, 0.15
 _MOST_DECIMALS = 6
 
 
@@ -105,6 +107,19 @@ class StepLines:
         return self.sums(self.since)
 
     @cached_property
+    def jumps(self) -> Bools:
+        """Mark lines before which lines are missing, as where parts of a log are put together."""
+        most = _JUMP * np.median(self.since) if len(self) else 0
+        jumps = np.append(np.append(False, ~self.begins & (self.since > most)), False)
+        alone = jumps[1:-1] & ~jumps[:-2] & ~jumps[2:]
+        return alone & (alone.sum() < _FEW_JUMPS * len(alone))
+
+    @cached_property
+    def own_steps(self) -> Ints:
+        """Return the steps that a line's own time is of."""
+        return np.where(self.jumps, np.median(self.since).astype(np.int64), self.since)
+
+    @cached_property
     def in_means(self) -> Ints:
         """Count the steps in means so far."""
         left_out = np.minimum(self.untimed, self.counted[self.starts] - 1)
@@ -155,11 +170,15 @@ class StepLines:
     def breaks(self) -> Bools:
         """Mark lines before which the time is not that of their steps.
 
-        A piece begins, after other work between epochs, or a clock was set back.
+        A piece begins, after other work between epochs, lines are missing, or a clock was set back.
         """
         stamps = self.stamps_ns
-        ns = self.columns["ns"] if stamps is None else stamps
-        return np.asarray(self.begins | np.append(True, ns[1:] < ns[:-1])[: len(ns)])
+        return self.breaks_by(self.columns["ns"] if stamps is None else stamps)
+
+    def breaks_by(self, ns: Ints) -> Bools:
+        """Mark lines before which a clock's time is not that of their steps."""
+        back = np.append(True, ns[1:] < ns[:-1])[: len(ns)]
+        return np.asarray(self.begins | self.jumps | back)
 
     @property
     def stamp_unit_ns(self) -> int:

@@ -891,6 +891,31 @@ def test_steps_that_were_trained_twice_count_once() -> None:
     assert "60 steps were trained twice, after 1 restart" in log.problems[0].what
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_the_time_of_steps_whose_lines_are_missing_is_not_used(timed: bool) -> None:
+    def line(n: int, pause: float) -> str:
+        if timed:
+            return f"[{at(n * STEP_S + pause)}] iteration {n}, loss 2.5"
+        return f"step {n} | loss: 2.5 | dt: {500 + n % 7}.00ms | tok/sec: {32768e3 / (500 + n % 7):.0f}"
+
+    every = 10 if timed else 1
+    numbers = [n * every for n in (*range(1, 31), *range(6_000, 6_030))]
+    log = read("\n".join(line(n, 1e5 if n > 1000 else 0.0) for n in numbers).encode())
+    steps, ms = windows_of(log)
+    assert ms == pytest.approx(1000 * STEP_S, rel=0.02)
+    assert steps.sum() == pytest.approx(60 * every, rel=0.1)
+    assert "the log lacks the lines about" in " ".join(each.what for each in log.problems)
+
+
+def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:
+    numbers = [*range(1, 31), *range(100, 1100, 100)]
+    text = "\n".join(f"{at(n * STEP_S)} step {n} loss 2.5" for n in numbers)
+    log = read(text.encode())
+    steps, ms = windows_of(log)
+    assert (steps.sum(), np.average(ms, weights=steps)) == (999, pytest.approx(1000 * STEP_S))
+    assert not log.problems
+
+
 def test_ranks_are_those_of_labels_or_fields() -> None:
     for line in (
         lambda r, n, end: (

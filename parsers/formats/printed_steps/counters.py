@@ -426,20 +426,15 @@ class CountedLines:
         took = np.diff(clock.ns)[~self.lines.breaks[1:]]
         return len(took) >= 2 and took.sum() >= clock.unit_ns / PRECISE and (took >= 0).mean() > 0.9
 
-    def breaks(self, clock: Clock) -> Bools:
-        """Mark lines before which the time is not that of their steps."""
-        back = np.append(False, np.diff(clock.ns) < 0)
-        return np.asarray(self.lines.begins | back)
-
     def alike(self, clock: Clock, second: Clock) -> bool:
         """Whether two clocks measure the same times."""
-        breaks = (self.breaks(clock) | self.breaks(second))[1:]
+        breaks = (self.lines.breaks_by(clock.ns) | self.lines.breaks_by(second.ns))[1:]
         first_s, second_s = (float(np.diff(each.ns)[~breaks].sum()) for each in (clock, second))
         return second_s > 0 and agrees(first_s / second_s, _ALIKE)
 
     def spans(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
         """Return stretches of lines, and the seconds of a step in each by the clock."""
-        return spans(self.lines, clock.ns, clock.unit_ns, self.breaks(clock))
+        return spans(self.lines, clock.ns, clock.unit_ns, self.lines.breaks_by(clock.ns))
 
 
 def agrees(ratio: float, most: float) -> bool:

@@ -268,7 +268,7 @@ class _Lines(ComparedLines):
             if not self.counts_steps:
                 # Sums agree with the clock whatever the counter counts.
                 checks = []
-        elif (self.lines.since == 1).all() or agrees(time.check.of_all, _AGREE_IN_ALL):
+        elif (self.lines.own_steps == 1).all() or agrees(time.check.of_all, _AGREE_IN_ALL):
             value = "mean"
         return self._of(self._fields(time), value, checks)
 

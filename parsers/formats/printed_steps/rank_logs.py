@@ -175,9 +175,7 @@ def _epochs(
 ) -> Epochs | None:
     if epoch_lines is not None:
         return epochs_as_printed(epoch_lines, zero, first)
-    if lines.of("epoch") is not None:
-        return epochs_between_lines(lines.columns, zero, first)
-    return None
+    return None if lines.of("epoch") is None else epochs_between_lines(lines.columns, zero, first)
 
 
 @dataclass(frozen=True)
@@ -278,6 +276,9 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
             f"{counted(lines.repeated, 'line')} of rank {rank} about the step of the line before: "
             "several ranks print into this file without labels, and one line of each step is used"
         )
+    if lines.jumps.any():
+        missing = int((lines.since - lines.own_steps).sum())
+        yield f"the log lacks the lines about {missing:,} steps: the time of these is not used"
     if _has_rates(lines) and samples.of is None:
         yield f"printed rates may be of one rank or of all: {samples.why}"
 

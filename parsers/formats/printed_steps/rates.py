@@ -374,7 +374,7 @@ class ComparedLines(CountedLines):
             exact = thing == "token" and power >= _SHORTEST_SEQUENCE
             is_whole = exact and spread < _EXACT and abs(batch / power - 1) < _EXACT
             steady = is_whole or spread < min(_EXACT, _STEADIER * varies)
-            if steady and thing != "step" and (self.lines.since == 1).all():
+            if steady and thing != "step" and (self.lines.own_steps == 1).all():
                 return [f"rates and times agree on {batch:,.0f} {thing or 'sample'}s of a step"]
         return []
 
