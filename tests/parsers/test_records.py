@@ -480,7 +480,7 @@ STEPS = "  Total optimization steps = 1,000"
 
 
 @pytest.mark.parametrize("evaluations", [True, False])
-@pytest.mark.parametrize("form", ["saved", "printed", "alone", "resumed"])
+@pytest.mark.parametrize("form", ["saved", "printed", "alone", "with bars", "resumed"])
 def test_the_trainers_summary_is_a_mean_over_all_steps(form: str, evaluations: bool) -> None:
     records = history(evaluations=evaluations and form in ("saved", "printed"))
     steps = 1000
@@ -492,6 +492,9 @@ def test_the_trainers_summary_is_a_mean_over_all_steps(form: str, evaluations: b
         "saved": state(records),
         "printed": printed(records, STEPS),
         "alone": printed(records[-1:], STEPS),
+        "with bars": printed(
+            records[-1:], "0%|   | 0/100 [00:00<?, ?it/s]", "0%| | 0/1000 [00:00<?,"
+        ),
         "resumed": printed(records[-1:], STEPS, "  Continuing training from global step 600"),
     }[form]
     assert PARSER.recognises("train.log", text.encode())
@@ -501,6 +504,14 @@ def test_the_trainers_summary_is_a_mean_over_all_steps(form: str, evaluations: b
     notes = " ".join(problem.what for problem in log.problems)
     assert f"one mean over {steps:,} steps" in notes
     assert ("evaluations took 61.0 s" in notes) == (len(records) > 101)
+
+
+def test_the_last_of_several_summaries_counts_and_a_note_says_so() -> None:
+    first = {**history()[-1], "train_runtime": 600.0, "train_steps_per_second": 1.667}
+    log = PARSER.parse("train.log", printed([first, history()[-1]], STEPS).encode())
+    assert windows_of(log)[1] == pytest.approx(361, rel=0.01)
+    notes = " ".join(problem.what for problem in log.problems)
+    assert "the log has the summaries of 2 trainings: the last one is read" in notes
 
 
 def test_a_saved_summary_may_name_its_steps() -> None:

@@ -916,6 +916,16 @@ def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:
     assert not log.problems
 
 
+def test_of_lines_with_the_same_figures_those_with_the_same_text_are_read() -> None:
+    lines = []
+    for n in range(1, 41):
+        lines.append(f"{at(n * STEP_S)} [rank=0] [TRACKING] iter={n}, loss=2.5, best=2.1")
+        if n % 3 == 0:
+            lines.append(f"{at(n * STEP_S)} [rank=0] [TRACKER] new best: loss=2.1 at iter {n}")
+    steps, ms = windows_of(read("\n".join(lines).encode()))
+    assert (steps.sum(), ms.mean()) == (39, pytest.approx(1000 * STEP_S))
+
+
 def test_ranks_are_those_of_labels_or_fields() -> None:
     for line in (
         lambda r, n, end: (

@@ -193,11 +193,22 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     enough.sort(key=lambda group: -counts[group[0]])
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
-        columns = [column for column in zip(*lines, strict=True) if _tells(column)]
-        if any(column[0].word.quantity in _COUNT for column in columns):
-            kind = kind_of(columns, frozenset(words[key]), trains=training[key])
-            kinds += [] if kind is None else [kind]
+        for alike in (lines, _most_alike(lines)):
+            columns = [column for column in zip(*alike, strict=True) if _tells(column)]
+            if any(column[0].word.quantity in _COUNT for column in columns):
+                kind = kind_of(columns, frozenset(words[key]), trains=training[key])
+                if kind is not None:
+                    kinds.append(kind)
+                    break
     return kinds
+
+
+def _most_alike(lines: Sequence[list[Figure]]) -> list[list[Figure]]:
+    """Return the most frequent of lines with the same figures, by the texts before these."""
+    groups = defaultdict(list)
+    for line in lines:
+        groups[tuple(figure.before for figure in line)].append(line)
+    return max(groups.values(), key=len)
 
 
 def kind_of(

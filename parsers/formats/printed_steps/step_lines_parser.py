@@ -222,7 +222,7 @@ def known_trainers() -> tuple[Parser, ...]:
 
 # -- The Trainer's summary: only this tells how long its steps took -------------------------------
 
-_STATED_STEPS = re.compile(rb"Total optimization steps = ([\d,]{1,12})")
+_STATED_STEPS = re.compile(rb"Total optimization steps = ([\d,]{1,12})|\d/(\d{1,9}) \[\d\d:")
 _CONTINUES = re.compile(rb"Continuing training from global step (\d{1,9})")
 
 
@@ -238,10 +238,13 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
         return None
     end = int(ends[-1])
     took, by_rate = float(runtime[end]), float(runtime[end] * rate[end])
-    stated = [int(text.replace(b",", b"")) for text in _STATED_STEPS.findall(data)]
+    stated = {
+        int((text or total).replace(b",", b"")) for text, total in _STATED_STEPS.findall(data)
+    }
     names = (name for name in ("step", "steps", "global_step") if name in records.figures)
     counted_steps = records.figures.get(next(names, ""))
-    steps = stated[-1] if stated else 0
+    # Bars of evaluations go to other numbers.
+    steps = min(stated, key=lambda number: abs(by_rate - number), default=0)
     if counted_steps is not None and counted_steps[end] > 0:
         steps = int(counted_steps[end])
     # The rate is rounded to the thousandth, and counts the steps before a restart.
@@ -260,6 +263,8 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
         f"the Trainer's summary has one mean over {steps - first:,} steps, with {with_it} in it: single "
         "steps are unknown"
     ]
+    if len(ends) > 1:
+        notes.append(f"the log has the summaries of {len(ends)} trainings: the last one is read")
     if evaluated:
         notes.append(f"evaluations took {evaluated:,.1f} s of {took:,.1f} s, and are left out")
     columns = {**records.stamps, "step": np.full(len(records), steps - first)}
