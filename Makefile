@@ -176,7 +176,7 @@ hosts: training-env ## slow down one host of real jobs, and score how that is fo
 frameworks: keras3-env ray-env ## train with one slow rank under each recorder, and score how that is found (40 minutes; ARGS=--estimate only looks)
 	$(SCORECARD) frameworks $(ARGS)
 
-sharded: deepspeed-env ## train models that 8 and 16 ranks share, and score which ranks, replicas and stages are named (40 minutes; ARGS=--estimate only looks)
+sharded: deepspeed-env keras3-env ## train models that up to 16 ranks share, and score which ranks, replicas, stages and hosts are named (an hour; ARGS=--estimate only looks)
 	$(SCORECARD) sharded $(ARGS)
 
 public-examples: $(VENV)/.ready training-env ray-env examples-env ## train public examples of the frameworks with the recorder (30 minutes; ARGS="--only NAME")

@@ -83,6 +83,13 @@ def test_a_link_is_no_faster_than_its_rate(lab: Lab) -> None:
     assert seconds_from(lab, "h3") > 0.9
 
 
+def test_the_limit_of_a_link_is_lifted(lab: Lab) -> None:
+    lab.limit_link("h3", 8)
+    assert "tbf" in output_of(lab["h3"].words(["tc", "qdisc"]))
+    lab.lift_limit("h3")
+    assert "tbf" not in output_of(lab["h3"].words(["tc", "qdisc"]))
+
+
 def test_a_host_gets_no_more_cores_than_its_limit(lab: Lab) -> None:
     lab["h2"].limits.limit_cores(0.5)
     busy = "import time; end = time.monotonic() + 2\nwhile time.monotonic() < end: pass\n"

@@ -18,7 +18,20 @@ WAYS = ("sleep", "spin")
 FRAMEWORKS = ("keras", "torch")
 
 #: Trainings whose ranks form a mesh, row by row: the dimensions of its rows and columns.
-DIMENSIONS = {"hybrid": ("replicate", "shard"), "tensor": ("dp", "tp"), "pipeline": ("pp", "dp")}
+DIMENSIONS = {
+    "hybrid": ("replicate", "shard"),
+    "tensor": ("dp", "tp"),
+    "pipeline": ("pp", "dp"),
+    "jax_mesh": ("replica", "shard"),
+    "hybrid_4_hosts": ("replicate", "shard"),
+}
+#: Trainings whose ranks are on so many hosts of the lab, equally many on each.
+HOSTS = {
+    "ddp_4_hosts": 4,
+    "fsdp_2_hosts": 2,
+    "fsdp_4_hosts": 4,
+    "hybrid_4_hosts": 4,
+}
 # The ranks that share a model, or a layer, and the stages of a pipeline.
 _SHARDS, _PARTS, _STAGES_OF_PIPELINE = 4, 2, 4
 
@@ -32,6 +45,8 @@ def mesh_shape(framework: str, ranks: int) -> tuple[int, int]:
     """Return the rows and columns of a mesh."""
     if framework == "pipeline":
         return _STAGES_OF_PIPELINE, ranks // _STAGES_OF_PIPELINE
+    if framework in HOSTS:
+        return HOSTS[framework], ranks // HOSTS[framework]
     columns = _SHARDS if framework == "hybrid" else _PARTS
     return ranks // columns, columns
 
@@ -95,9 +110,14 @@ class Cell:
         places = {self._places(rank)[self.who] for rank in range(self.ranks)}
         return self.seed % len(places)
 
+    @property
+    def host(self) -> int | None:
+        """Return the place of the host that has the fault, if a host has it and not its ranks."""
+        return self.seed % HOSTS[self.framework] if self.who == "host" else None
+
     def turns(self, steps: int) -> list[tuple[int, ...]]:
         """Return, per step, the ranks with the fault."""
-        if self.who == "none":
+        if self.who in ("none", "host"):
             return [()] * steps
         if self.who == "rotating":
             draw = random.Random(self.seed)
@@ -107,7 +127,7 @@ class Cell:
     @property
     def slow(self) -> tuple[int, ...]:
         """Return the ranks that have the fault in every step."""
-        if self.who in ("none", "rotating"):
+        if self.who in ("none", "rotating", "host"):
             return ()
         if self.who == "one":
             return (self.seed % self.ranks,)

@@ -35,11 +35,9 @@ from hosts_scores import clock_errors_ms, host_right, score
 from lab import Clock, Lab, why_impossible
 from launching import (
     HERE,
-    ROOT,
-    SETTINGS,
     horovodrun_on,
     require_training_environment,
-    settings,
+    settings_on_hosts,
     torchrun_on,
 )
 
@@ -58,12 +56,10 @@ _PATIENCE_SECONDS = 240.0
 @contextlib.contextmanager
 def hosts_of(case: Case) -> Iterator[Lab]:
     """Start the case's hosts, with its fault."""
-    environment = {**settings(), "PYTHONPATH": str(ROOT / "src")}
-    passed = {name: environment[name] for name in (*SETTINGS, "PATH", "PYTHONPATH")}
-    passed["GLOO_SOCKET_IFNAME"] = "eth0"
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory())
-        lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed, _clocks(case)))
+        passed, clocks = settings_on_hosts(), _clocks(case)
+        lab = stack.enter_context(Lab(Path(place) / "lab", case.hosts, passed, clocks))
         # Creates each host's control groups, which show the pressure.
         for host in lab.hosts:
             _ = host.limits

@@ -58,7 +58,7 @@ class Injection:
         #: When each step's first batch was requested, to measure the clean step.
         self._requested: list[int] = []
         self._waited = cpu_wait_ns()
-        self._batch = {"input": 0, "compute": 0, "other": batches}
+        self._batch = {"input": 0, "compute": 0, "device": 0, "other": batches}
 
     def here(self, stage: str) -> None:
         """Inject the fault if it is in this stage; call it once per batch and stage."""
@@ -70,6 +70,10 @@ class Injection:
             begin = time.perf_counter_ns()
             self._inject(self._ns)
             self.injected[step] += time.perf_counter_ns() - begin
+
+    def fault_in(self, step: int) -> tuple[tuple[int, ...], int]:
+        """Return the ranks that have the fault in a step, and its nanoseconds."""
+        return self._turns[step], self._ns
 
     @property
     def step_ns(self) -> float:

@@ -37,9 +37,15 @@ def horovodrun_on(hosts: Sequence[str]) -> list[str]:
     return ["horovodrun", *options, "-np", str(len(hosts)), "-H", slots, "python", "-u"]
 
 
-def torchrun_on(hosts: Sequence[str], rank: int) -> list[str]:
-    """Return the command that starts the rank of one of these hosts; run it on that host."""
-    nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--node-rank", str(rank)]
+def torchrun_on(hosts: Sequence[str], place: int, ranks: int = 1) -> list[str]:
+    """Return the command that starts the ranks of one of these hosts; run it on that host.
+
+    Args:
+        hosts: the names of all hosts.
+        place: of the host among them.
+        ranks: on each host.
+    """
+    nodes = ["--nnodes", str(len(hosts)), "--nproc-per-node", str(ranks), "--node-rank", str(place)]
     return ["torchrun", *nodes, "--master-addr", hosts[0], "--master-port", "29400"]
 
 
@@ -125,6 +131,12 @@ def require_training_environment() -> None:
     """Exit with advice where the training environment is missing."""
     if not (TRAINING / "bin" / "horovodrun").exists():
         sys.exit("there is no .venv-horovod to train in: make training-env")
+
+
+def settings_on_hosts(environment: Path = TRAINING) -> dict[str, str]:
+    """Return the variables of a training on hosts of the lab."""
+    known = {**settings(environment), "PYTHONPATH": str(ROOT / "src"), "GLOO_SOCKET_IFNAME": "eth0"}
+    return {name: known[name] for name in (*SETTINGS, "PATH", "PYTHONPATH", "GLOO_SOCKET_IFNAME")}
 
 
 def settings(environment: Path = TRAINING) -> dict[str, str]:

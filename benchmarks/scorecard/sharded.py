@@ -1,32 +1,45 @@
-"""Train models that 8 and 16 ranks share, with a slow rank, replica or stage; score what reports name.
+"""Train models that many ranks share, with slow ranks, replicas, stages, links or uneven experts.
 
 One launch trains many cells one after the other. Each leaves a folder with its logs and every rank's
-measurements of the injected fault. docs/scorecard/sharded.md is written from the scores;
-docs/scorecard/sharded.json has a line per run.
+measurements of the injected fault. sharded_scores.py scores what reports name.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import contextlib
+import json
 import os
-import statistics
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from cells import DIMENSIONS, Cell, is_trained, mesh_shape, trained_cells
-from chapter import Score, Section, at_least, numbers, rounded, words
-from launching import HERE, ROOT, torchrun
-from page_tables import RIGHT, Bar, alarm_bar, bar_table, of_all, page_of, ratio, share_bar, table
+import sharded_scores
+from cells import HOSTS, Cell, is_trained, trained_cells, write_cells
+from chapter import Score, at_least, numbers, words
+from lab import Lab, why_impossible
+from launching import HERE, ROOT, settings_on_hosts, torchrun, torchrun_on
 from real import CellChapter, train_cells
-from real_scores import injected_ms
-from sharded_plan import PERCENTS, RANKS, TRAININGS, WARM_UP, cells_of, device_seconds, kind_of
+from sharded_plan import (
+    JAX,
+    PERCENTS,
+    RANKS,
+    TRAININGS,
+    WARM_UP,
+    asking,
+    cells_of,
+    device_seconds,
+    link_mbit_s,
+    links_are_set,
+    ranks_of,
+    sent_path,
+)
 
-from stallscope.analysis import Analysis, analyse
 from stallscope.errors import StallscopeError
-from stallscope.parsers import read
 
 # For the estimate, in seconds of a core: a rank's start, and a step of a rank beside its device.
 _START_SECONDS = 4.0
@@ -36,193 +49,10 @@ _STEP_SECONDS = {
     "pipeline": 0.008,
     "zero_3": 0.045,
 }
-# Steps of a pipeline take so much longer than the device: stages wait for each other.
-_PIPELINE = 1.75
-
-# -- scores --------------------------------------------------------------------------------------
-
-#: What the page calls the faults.
-KINDS = {
-    "rank": "slow rank",
-    "input": "slow input",
-    "replica": "slow replica",
-    "stage": "slow stage",
-}
-
-
-def score_cell(out: Path, cell: Cell) -> Score:
-    """Score a trained cell.
-
-    Raises:
-        StallscopeError: if its logs cannot be read.
-    """
-    (run,) = read(str(out / cell.name / "logs"))
-    analysis = analyse(run)
-    kind, stragglers = kind_of(cell), analysis.stragglers
-    named = sorted({rank for straggler in stragglers for rank in straggler.ranks})
-    stage = _longer_stage(analysis)
-    if kind == "stage":
-        right = stage == cell.place and not named
-    else:
-        of_fault = all(straggler.stage == cell.stage for straggler in stragglers if straggler.ranks)
-        right = named == list(cell.slow) and of_fault and stage is None
-    excesses = [straggler.excess_ms.value for straggler in stragglers if straggler.ranks]
-    injected = float(injected_ms(out, cell)[1:, list(cell.slow)].mean()) if cell.slow else 0.0
-    return {
-        "name": cell.name,
-        "framework": cell.framework,
-        "ranks": cell.ranks,
-        "kind": kind,
-        "percent": cell.percent,
-        "slow": list(cell.slow),
-        "place": cell.place,
-        "right": right,
-        "named": named,
-        "longer_stage": stage,
-        "injected_ms": injected,
-        "size": statistics.mean(excesses) / injected if right and excesses else None,
-        "evidence": analysis.bottleneck.evidence,
-        "step_ms": None if analysis.step is None else analysis.step.mean,
-    }
-
-
-def _longer_stage(analysis: Analysis) -> int | None:
-    """Return the stage that the report says to take layers from; None without one."""
-    for finding in analysis.findings:
-        if (finding.code, finding.severity) == ("pipeline_stages", "warning"):
-            _, _, rest = finding.advice[0].action.partition(" from stage ")
-            return int(rest.split()[0])
-    return None
-
-
-# -- the page ------------------------------------------------------------------------------------
-
-_DIGITS = {
-    **dict.fromkeys(("injected_ms", "step_ms"), 3),
-    "size": 4,
-}
-
-
-def _kept(score: Score) -> Score:
-    return rounded(score, _DIGITS)
-
-
-def sharded_bars(runs: Sequence[Score]) -> list[Bar]:
-    """Return the bars on faults and on false alarms."""
-    if not runs:
-        return []
-    what = f"8 and 16 ranks, a fault of {min(PERCENTS)} % or more: rank, replica or stage right"
-    return [
-        share_bar(what, _of(runs, *KINDS), _is_right, RIGHT, _miss),
-        alarm_bar("8 and 16 ranks, no fault: none is named", _of(runs, "clean"), _is_right, _miss),
-    ]
-
-
-def _of(runs: Sequence[Score], *kinds: str) -> list[Score]:
-    return [run for run in runs if run["kind"] in kinds]
-
-
-def _is_right(run: Score) -> bool:
-    return bool(run["right"])
-
-
-def page(content: dict[str, Any]) -> str:
-    """Return the whole page from the results in ``DOCS``."""
-    runs = content["runs"]
-    if not runs:
-        return _NOT_TRAINED
-    bars = sharded_bars(runs)
-    text = _TEXT.format(
-        runs=len(runs),
-        planned=_planned(),
-        cores=content["made_on"]["cores"],
-        sizes=" and ".join(f"{size}" for size in PERCENTS),
-    )
-    parts = [text, bar_table(bars), "## By training", _table(runs), _COLUMNS]
-    return page_of([part.strip() for part in parts], bars, _HOW)
-
-
-def _planned() -> int:
-    """Return the number of runs in the usual plan."""
-    launches = itertools.product(TRAININGS, RANKS)
-    return sum(len(cells_of(framework, ranks, PERCENTS)) for framework, ranks in launches)
-
-
-def _table(runs: Sequence[Score]) -> str:
-    rows = []
-    for name, title in TRAININGS.items():
-        for ranks in RANKS:
-            group = [run for run in runs if (run["framework"], run["ranks"]) == (name, ranks)]
-            if group:
-                rows.append((f"{title}, {_shape(name, ranks)}", *_cells(group)))
-    for percent in PERCENTS:
-        group = [run for run in runs if run["percent"] in (0, percent)]
-        rows.append((f"all, {percent} %", *_cells(group)))
-    return table(("", "clean: named", *KINDS.values(), "size, found/true"), rows)
-
-
-def _shape(framework: str, ranks: int) -> str:
-    rows, columns = mesh_shape(framework, ranks)
-    return f"{rows} × {columns} ranks" if framework in DIMENSIONS else f"{ranks} ranks"
-
-
-def _cells(runs: Sequence[Score]) -> Iterator[str]:
-    yield of_all(_of(runs, "clean"), lambda run: not _is_right(run))
-    for kind in KINDS:
-        yield of_all(_of(runs, kind), _is_right)
-    sizes = [run["size"] for run in runs if run["size"] is not None]
-    yield ratio(statistics.median(sizes) if sizes else None)
-
-
-def _case(run: Score) -> str:
-    title = f"{TRAININGS[run['framework']]}, {_shape(run['framework'], run['ranks'])}"
-    if run["kind"] == "clean":
-        return f"{title}, no fault"
-    who = f"{run['kind']} {run['place']}" if run["place"] is not None else f"rank {run['slow'][0]}"
-    what = "input" if run["kind"] == "input" else "backward"
-    return f"{title}, {what} of {who} +{run['percent']:g} %"
-
-
-def _miss(run: Score) -> str:
-    named = f"ranks {run['named']}" if run["named"] else "no rank"
-    stage = "" if run["longer_stage"] is None else f", stage {run['longer_stage']}"
-    step = "" if run["step_ms"] is None else f" A step took {run['step_ms']:.0f} ms."
-    return f"{_case(run)}. Found: {named}{stage}. {run['evidence']}{step}"
-
-
-# -- sentences; they contain no results ----------------------------------------------------------
-
-_NOT_TRAINED = """\
-# Scorecard: models that ranks share
-
-No run has been trained yet: run `make sharded`.
-"""
-
-_TEXT = """\
-# Scorecard: models that ranks share
-
-This page shows who is named where [ranks share a model](../recorders/parallelism.md), in {runs} of
-{planned} planned trainings on 8 and 16 ranks that share {cores} cores, with gloo. One rank has a slow
-backward pass or a slow loader, or all ranks of a replica or of a pipeline's stage have a slow backward
-pass, by {sizes} % of the clean step. Which one is random; it measures the fault itself. A step computes
-little and waits for a simulated device. There is no baseline. The [summary](../scorecard.md) has the
-other targets.
-"""
-
-_COLUMNS = """\
-*Right*: these ranks alone are named, with this stage of the step; a slow pipeline stage is right if the
-report proposes to move layers from it and names no rank. *Size*: the median of found / injected where a
-rank or replica is right.
-"""
-
-_HOW = """\
-## How it is scored
-
-`make sharded` trains all of this, in about 40 minutes on an idle machine, in the environment of `make
-deepspeed-env`. It continues where it was interrupted. [sharded.json](sharded.json) has every run. Slow
-links are in [slow hosts](hosts.md), which has no shared models.
-"""
-
+# Steps take so much longer than the device: stages wait for each other, and experts work as well.
+_LONGER = {"pipeline": 1.75, "experts": 1.7}
+# How often ranks that ask for links are looked for, and how long hosts may take to end.
+_POLL_SECONDS, _PATIENCE_SECONDS = 0.02, 60.0
 
 # -- the chapter ---------------------------------------------------------------------------------
 
@@ -232,13 +62,7 @@ class Sharded(CellChapter):
     about = (
         "Train models that many ranks share, and score which ranks, replicas and stages are named."
     )
-    section = Section(
-        "sharded",
-        "Models that ranks share",
-        lambda content: sharded_bars(content["runs"]),
-        page,
-        _kept,
-    )
+    section = sharded_scores.SECTION
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--ranks", type=numbers(int), default=RANKS)
@@ -252,25 +76,34 @@ class Sharded(CellChapter):
         return [
             cells_of(framework, ranks, options.sizes)
             for framework in options.framework
-            for ranks in options.ranks
+            for ranks in ranks_of(framework)
+            if ranks in options.ranks
         ]
 
     def seconds(self, work: list[Cell], options: argparse.Namespace) -> float:
         framework, ranks = work[0].framework, work[0].ranks
-        device = device_seconds(framework, ranks) * (_PIPELINE if framework == "pipeline" else 1.0)
+        device = device_seconds(framework, ranks) * _LONGER.get(framework, 1.0)
         shared = ranks / (os.cpu_count() or 1)
         steps = 2 * WARM_UP + options.steps * sum(1 + cell.percent / 100 for cell in work)
         return _START_SECONDS * shared + steps * (device + _STEP_SECONDS[framework] * shared)
 
     def train(self, out: Path, work: list[Cell], options: argparse.Namespace) -> list[Score]:
-        folder = ROOT / ".venv-deepspeed"
+        framework, ranks = work[0].framework, work[0].ranks
+        name = "keras3" if framework in JAX else "deepspeed"
+        folder = ROOT / f".venv-{name}"
         if not (folder / ".ready").exists():
-            sys.exit(f"there is no {folder.name} to train in: make deepspeed-env")
-        command = [*torchrun(work[0].ranks), str(HERE / "train_sharded_torch.py")]
+            sys.exit(f"there is no {folder.name} to train in: make {name}-env")
+        if framework in HOSTS:
+            train_on_hosts(out, work, options.steps, folder)
+            return []
+        if framework in JAX:
+            command = ["python", "-u", str(HERE / "train_sharded_jax.py")]
+        else:
+            command = [*torchrun(ranks), str(HERE / "train_sharded_torch.py")]
         return train_cells(out, work, options.steps, command, folder)
 
     def score_cell(self, out: Path, cell: Cell) -> Score:
-        return score_cell(out, cell)
+        return sharded_scores.score_cell(out, cell)
 
     def score_trained(self, out: Path, options: argparse.Namespace) -> Iterator[Score]:
         """Score all cells, also those that determine the size of faults: they are without one."""
@@ -280,3 +113,95 @@ class Sharded(CellChapter):
                     yield self.score_cell(out, cell)
                 except StallscopeError as error:
                     print(f"{cell.name}: not scored: {error}")
+
+
+# -- trainings on hosts of the lab ------------------------------------------------------------------
+
+
+def train_on_hosts(out: Path, cells: list[Cell], steps: int, environment: Path) -> None:
+    """Train cells of one framework in one launch, on hosts that it starts.
+
+    Args:
+        out: the folder of the cells' folders.
+        cells: the cells.
+        steps: of each cell.
+        environment: the virtual environment.
+
+    Raises:
+        SystemExit: if the training fails, or this machine cannot have hosts.
+    """
+    reason = why_impossible()
+    if reason is not None:
+        sys.exit(f"no hosts to train on: {reason}")
+    framework, ranks = cells[0].framework, cells[0].ranks
+    for cell in cells:
+        # The partial data of an interrupted launch is not a run.
+        shutil.rmtree(out / cell.name, ignore_errors=True)
+    name = f"{framework}-{ranks}"
+    plan, printed = out / f"cells-{name}.json", out / f"printed-{name}.txt"
+    write_cells(plan, cells, steps)
+    # An interrupted launch may have asked.
+    links_are_set(out)
+    program = [str(HERE / "train_sharded_torch.py"), str(plan), str(out)]
+    with tempfile.TemporaryDirectory() as folder, printed.open("wb") as log:
+        settings = settings_on_hosts(environment)
+        with Lab(Path(folder) / "lab", HOSTS[framework], settings) as lab:
+            names = [host.name for host in lab.hosts]
+            each = ranks // len(names)
+            processes = [
+                subprocess.Popen(
+                    lab.ssh(name, [*torchrun_on(names, place, each), *program]),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+                for place, name in enumerate(names)
+            ]
+            try:
+                _set_links(lab, out, {cell.name: cell for cell in cells}, steps, processes)
+            finally:
+                for process in processes:
+                    process.kill()
+    if any(process.returncode for process in processes):
+        sys.exit(f"the training failed; its output is in {printed}")
+
+
+def _set_links(
+    lab: Lab,
+    out: Path,
+    cells: dict[str, Cell],
+    steps: int,
+    processes: list[subprocess.Popen[bytes]],
+) -> None:
+    """Limit the link of each cell's host before its ranks start, until the training has ended."""
+    limited, baseline, sent_before = None, None, 0.0
+    while all(process.poll() is None for process in processes):
+        name = asking(out)
+        if name is None:
+            time.sleep(_POLL_SECONDS)
+            continue
+        if baseline is not None:
+            sent = (_sent(lab) - sent_before) / steps
+            sent_path(out, baseline).write_text(json.dumps({"bytes": sent}))
+        if limited is not None:
+            lab.lift_limit(limited)
+        cell = cells.get(name)
+        limited = None if cell is None or cell.host is None else lab.hosts[cell.host].name
+        if cell is not None and limited is not None:
+            lab.limit_link(limited, link_mbit_s(out, cell))
+        baseline = cell if cell is not None and cell.synthetic else None
+        sent_before = _sent(lab)
+        links_are_set(out)
+    # If ranks of a host have failed, those of others may wait for ever.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        for process in processes:
+            process.wait(_PATIENCE_SECONDS)
+
+
+def _sent(lab: Lab) -> float:
+    """Return the bytes that a host has sent so far, the mean of all."""
+    words = ["ip", "-json", "-statistics", "link", "show", "eth0"]
+    sent = []
+    for host in lab.hosts:
+        (link,) = json.loads(subprocess.check_output(host.words(words)))
+        sent.append(link["stats64"]["tx"]["bytes"])
+    return sum(sent) / len(sent)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from cells import read_cells
-from injection import Injection, Launch
+from injection import WARM_UP, Injection, Launch
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -106,7 +106,8 @@ def start(ranks: int) -> int:
     return max(abs(process.wait()) for process in started)
 
 
-def main() -> None:
+def train_launch(train: Callable[[Injection, Path, int], None], warm_up: int = WARM_UP) -> None:
+    """Train the cells of a launch, or start its ranks; the program gets their file and the folder."""
     cells, steps = read_cells(Path(sys.argv[1]))
     place = os.environ.pop(_PLACE, None)
     if place is None:
@@ -114,9 +115,9 @@ def main() -> None:
     rank, address = place.split()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, cells[0].ranks, int(rank))
-    Launch(Path(sys.argv[2]), cells, steps, int(rank)).train(train, agree)
+    Launch(Path(sys.argv[2]), cells, steps, int(rank), warm_up=warm_up).train(train, agree)
     jax.distributed.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    train_launch(train)

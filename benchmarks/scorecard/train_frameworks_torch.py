@@ -84,10 +84,12 @@ class InBackward(torch.autograd.Function):
 class Network(nn.Module):
     """Two layers that wait for a device in between; the fault is in the backward pass."""
 
-    def __init__(self, injection: Injection, device_seconds: float = DEVICE_SECONDS) -> None:
+    def __init__(
+        self, injection: Injection, device_seconds: float = DEVICE_SECONDS, width: int = WIDTH
+    ) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.first, self.second = nn.Linear(WIDTH, width), nn.Linear(width, CLASSES)
         self._injection = injection
         self._device_seconds = device_seconds
 
@@ -225,7 +227,7 @@ def train_launch(
     plan, out = Path(sys.argv[1]), Path(sys.argv[2])
     cells, steps = read_cells(plan)
     framework = cells[0].framework
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.init_process_group("gloo")
     torch.set_num_threads(1)
     rank, batches = torch.distributed.get_rank(), batches_per_step(framework)

@@ -124,6 +124,12 @@ class Lab:
         self[name].limit_sending(mbit_s)
         run(self._hub.words(["tc", "qdisc", "replace", "dev", name, "root", *bucket(mbit_s)]))
 
+    def lift_limit(self, name: str) -> None:
+        """Remove the limit of a host's link."""
+        assert self._hub is not None
+        for words, device in ((self[name].words, "eth0"), (self._hub.words, name)):
+            run(words(["tc", "qdisc", "del", "dev", device, "root"]))
+
     def ssh(self, name: str, words: Sequence[str]) -> list[str]:
         """Return the command line that logs in to a host from itself and runs a command there."""
         return self[name].words(["ssh", name, *words])
