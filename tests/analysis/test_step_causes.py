@@ -300,6 +300,34 @@ def test_padding_costs_what_its_tokens_take(ranks: int) -> None:
     assert dict(padding.of_ranks) == pytest.approx(dict.fromkeys(range(ranks), share), abs=0.001)
 
 
+def test_more_padding_than_half_costs_at_least_what_half_of_the_places_take() -> None:
+    known, most = (
+        next(cause for cause in analyse(run).step_causes.causes if cause.code == "padding")
+        for run in (padded(run_of(WORK), share) for share in (0.4, 0.7))
+    )
+    assert most.saved_ms.value == pytest.approx(known.saved_ms.value * 0.5 / 0.4, rel=0.02)
+    assert "would save at least " in most.text
+    assert "at least" not in known.text
+
+
+def test_no_more_than_half_of_the_compute_time_goes_with_half_of_the_places() -> None:
+    # Time that grows faster than size, as attention's does, has too steep a slope for small batches.
+    run = run_of(WORK)
+    at = run.steps.schema.get_field_index("elements")
+    elements = run.steps["elements"].to_numpy()
+    closer = np.rint(elements.mean() + (elements - elements.mean()) / 4).astype(np.int64)
+    steep = replace(
+        run,
+        steps=run.steps.set_column(at, run.steps.schema.field("elements"), [pa.array(closer)]),
+    )
+    in_proportion, capped = (
+        next(cause for cause in analyse(padded(each, 0.7)).step_causes.causes)
+        for each in (run, steep)
+    )
+    assert in_proportion.code == capped.code == "padding"
+    assert capped.saved_ms.value == pytest.approx(in_proportion.saved_ms.value, rel=0.02)
+
+
 def test_few_counted_batches_that_resemble_the_one_before_tell_the_cost() -> None:
     run = run_of(WORK, ranks=1, steps=230)
     rng, shares = np.random.default_rng(6), [0.25]

@@ -262,9 +262,8 @@ _FEWEST_COUNTED = 10
 # Of 26 values with a correlation of 0.5, 93 % of the intervals contain the mean, and 87 % of those that
 # have 10 independent values.
 _FEWEST_APART = 5
-# Batches without padding may be this much smaller than the mean batch: the time of smaller ones was not
-# seen, and the part of it that does not depend on tokens is unknown.
-_SMALLEST = 0.5
+#: Batches may be this much smaller than the mean batch: the time of smaller ones was not seen.
+SMALLEST_BATCH = 0.5
 
 
 @dataclass(frozen=True)
@@ -388,7 +387,7 @@ def _batches_per_step(run: Run, generation: int) -> float | None:
 def _without_padding(
     counted: _Counted, micro: float | None, ledger: Ledger
 ) -> tuple[Mean | None, str]:
-    """Return the milliseconds per step that batches without padding would save, or why not."""
+    """Return the milliseconds per step that batches without padding save, at least, or why not."""
     if micro is None or "elements" not in ledger.cells.names:
         return None, "all batches have the same size, so that the time of a token does not show"
     slope = _slope_between_steps(ledger)
@@ -400,11 +399,14 @@ def _without_padding(
     # Elements of the first tensor for each place of the mask.
     places = (counted.tokens + counted.padding) * micro
     each = float(elements.mean() / places.mean())
-    if counted.tokens.sum() < _SMALLEST * (counted.tokens + counted.padding).sum():
-        return None, "batches without padding would be much smaller than those that were trained"
     arrival = ledger.cells.rows("arrival", counted.at).astype(np.float64)
-    padding = counted.padding * micro * each
-    saved = arrival.max(axis=1) - (arrival - slope.value * padding).max(axis=1)
+    shorter = slope.value * counted.padding * micro * each
+    share = counted.padding.sum() * micro / places.sum()
+    if share > 1 - SMALLEST_BATCH:
+        # The slope at the usual size is too steep for smaller batches if time grows faster than size.
+        compute = ledger.cells.rows("compute", counted.at).astype(np.float64)
+        shorter = np.minimum(shorter * (1 - SMALLEST_BATCH) / share, (1 - SMALLEST_BATCH) * compute)
+    saved = arrival.max(axis=1) - (arrival - shorter).max(axis=1)
     mean = mean_with_interval(saved, _FEWEST_APART)
     if mean.ci95 is None:
         return None, "too few batches were counted"

@@ -45,6 +45,7 @@ from .delays_in_steps import (
 from .finding import Finding
 from .step_advice import ADVICE, COMPILE_ONCE, padding_advice
 from .step_amounts import (
+    SMALLEST_BATCH,
     Padding,
     Work,
     noted_padding,
@@ -255,8 +256,9 @@ def _of_padding(
     padding: Padding, saved: Mean, advice: tuple[Advice, ...], ledger: Ledger
 ) -> StepCause:
     share = saved.value * 1e6 / float(ledger.total.mean())
+    least = "at least " if padding.share.value > 1 - SMALLEST_BATCH else ""
     text = (
-        f"{padding.in_words()} Batches without padding would save "
+        f"{padding.in_words()} Batches without padding would save {least}"
         f"{amount(saved.value, 'ms', saved.ci95)} per step ({percent(share)})."
     )
     return StepCause(
