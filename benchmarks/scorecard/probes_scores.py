@@ -113,7 +113,9 @@ def _is_input(analysis: Analysis) -> bool:
 
 
 def _codes(analysis: Analysis) -> list[str]:
-    return [reason.code for reason in analysis.bottleneck.why if reason.code in LOADER_CODES]
+    # Busy cores are no cause of slow input: they limit what faster input gains.
+    causes = {*LOADER_CODES} - {"loader_busy_cores"}
+    return [reason.code for reason in analysis.bottleneck.why if reason.code in causes]
 
 
 def _described(run: Run, analysis: Analysis) -> Score:

@@ -127,6 +127,7 @@ BY_WORDS: Mapping[str, Follow] = {
 #: Pieces that need a measurement, with that measurement.
 MEASURED: Mapping[str, str] = {
     r"Give every rank the same number of samples": "samples per step and epoch: uneven_batches",
+    r"^Make each batch cheaper, or use hosts": "the idle cores of the host: loader_busy_cores",
     r"Look at the storage that these hosts": "input that became slower at one step: loader_slower",
     r"^Let the loader put batches into pinned": "the time of copies: copies_to_device",
     r"^Copy the next batch on a stream": "the time of copies: copies_to_device",

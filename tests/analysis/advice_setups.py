@@ -13,6 +13,7 @@ from support.network_checks import network_check
 
 from stallscope.analysis import analyse
 from stallscope.analysis.advice.advise import (
+    CHEAPER_BATCHES,
     STORAGE_OF_HOSTS,
     between_steps,
     for_crowded_cores,
@@ -119,6 +120,7 @@ def pieces_for(setup: Setup) -> tuple[Advice, ...]:
         *([] if setup.set_epoch else [shuffled_anew(setup, True)]),
         shuffled_anew(setup, False),
         larger_cache(setup, evicts=True),
+        CHEAPER_BATCHES,
         STORAGE_OF_HOSTS,
         *([ONE_BROADCAST] if setup.framework == "keras" else []),
         HOST_CODE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from simulator import Fault, Job, simulate
 
 from stallscope.analysis import Analysis, analyse
-from stallscope.run import LoaderFigures, Run
+from stallscope.run import LoaderFigures, Run, Series
 
 WORKERS = 4
 #: Workers that keep up: half of the time they have nothing to do, and batches are ready.
@@ -44,6 +45,7 @@ KEEPS_UP: dict[str, Any] = {
 }
 #: Workers that cannot keep up.
 STARVES = {**KEEPS_UP, "worker_busy": [0.97] * WORKERS, "empty": 760, "waited_us": 40_000.0}
+NO_WORKERS = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
 
 
 def a_run(
@@ -257,12 +259,68 @@ def test_a_slow_worker_that_does_not_explain_the_wait_is_not_accused() -> None:
 
 
 def test_a_loader_without_workers_says_so() -> None:
-    figures = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
-    analysis = analyse(a_run({**figures, "functions": []}))
+    analysis = analyse(a_run({**NO_WORKERS, "functions": []}))
     assert reasons(analysis) == {
         "loader_no_workers": "Rank 0: training makes its batches itself, 80.0 ms each, while the model "
         "waits."
     }
+
+
+def busy_host(run: Run, busy_cores: float, used_by_rank: float = 0.9) -> Run:
+    """Return a run with counters of each second: the host's busy cores, and those of each rank."""
+    walls = 10**9 * np.arange(20, dtype=np.int64)
+
+    def series(name: str, rank: int | None, where: str, value: float) -> Series:
+        return Series(name, "cores", None, rank, where, walls, np.full(20, value))
+
+    return replace(
+        run,
+        series=tuple(
+            piece
+            for log in run.logs
+            for piece in (
+                series("host_cpu", None, log.path, busy_cores),
+                series("process_cpu", log.rank, log.path, used_by_rank),
+            )
+        ),
+    )
+
+
+def test_workers_take_cores_from_training_where_none_is_idle() -> None:
+    run = busy_host(a_run({**NO_WORKERS, "functions": []}, cores=4), busy_cores=3.9)
+    analysis = analyse(run)
+    match = re.fullmatch(
+        r"Host \S+: 0\.1 of its 4 CPU cores are idle; without waits for input, this job would use "
+        r"(\d\.\d) more\.",
+        reasons(analysis)["loader_busy_cores"],
+    )
+    assert match is not None
+    steady = analysis.steady
+    assert steady is not None
+    late = float(steady.of("input", np.zeros(len(steady), int)).mean())
+    step = float(steady.total.mean())
+    assert float(match.group(1)) == pytest.approx(1.8 * late / (step - late), rel=0.05)
+    texts = [str(advice) for advice in analysis.bottleneck.advice]
+    assert any("loaders would take cores from training" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy", "facts"),
+    [(32, 5.0, {}), (4, 3.9, {"cpus_allowed": 2}), (4, 3.9, {"cpu_count": None})],
+)
+def test_idle_or_unknown_cores_are_no_reason(
+    cores: int, busy: float, facts: dict[str, Any]
+) -> None:
+    run = a_run({**NO_WORKERS, "functions": []}, cores=cores)
+    logs = tuple(replace(log, facts={**log.facts, **facts}) for log in run.logs)
+    assert list(reasons(analyse(busy_host(replace(run, logs=logs), busy)))) == ["loader_no_workers"]
+
+
+def test_more_workers_than_a_busy_host_has_cores_for_are_doubtful() -> None:
+    figures = {**STARVES, "made_us": 400_000.0, "cpu_us": 300_000.0}
+    busy, idle = (analyse(busy_host(a_run(figures), cores)) for cores in (31.5, 3.0))
+    assert list(reasons(busy)) == ["loader_few_workers", "loader_busy_cores"]
+    assert list(reasons(idle)) == ["loader_few_workers"]
 
 
 @pytest.mark.parametrize(
@@ -283,8 +341,8 @@ def test_a_worker_is_not_slow_because_it_got_some_more_of_the_slow_batches(
 
 
 def test_without_workers_the_training_process_waits_for_storage() -> None:
-    figures = {**STARVES, "workers": 0, "worker_busy": [], "worker_made_us": [], "prefetch": None}
-    analysis = analyse(a_run({**figures, "functions": [["Samples.read", 0.9]], "cpu_us": 4_000.0}))
+    figures = {**NO_WORKERS, "functions": [["Samples.read", 0.9]], "cpu_us": 4_000.0}
+    analysis = analyse(a_run(figures))
     assert reasons(analysis)["loader_waiting"] == (
         "Rank 0: a batch takes 80.0 ms to make, of which the training process waits 95.0%: for "
         "storage, a network, a lock or a core; Samples.read takes 90.0% of it."

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stallscope.arrays.stats import Mean
 from stallscope.run import Run
 
-from .advice.advise import advise, with_loader_reasons, with_slower_hosts
+from .advice.advise import advise, with_busy_cores, with_loader_reasons, with_slower_hosts
 from .findings import by_severity, find
 from .findings.finding import Finding
 from .findings.imbalance import (
@@ -273,20 +273,11 @@ class _Analyser:
             evidence = f"{verdict.evidence} {network_sentence(self.network_use)}"
             verdict = replace(verdict, evidence=evidence)
         proposed = None if rates is None else rates.proposed
-        verdict = replace(
-            verdict,
-            advice=advise(
-                run,
-                verdict,
-                steady,
-                attribution,
-                self.communication,
-                self.network_use,
-                longest_stage(rates),
-                proposed,
-            ),
-        )
+        known = self.communication, self.network_use, longest_stage(rates), proposed
+        advice = advise(run, verdict, steady, attribution, *known)
+        verdict = replace(verdict, advice=advice)
         verdict = with_loader_reasons(verdict, run, steady, proposed)
+        verdict = with_busy_cores(verdict, run, steady)
         verdict = with_slower_hosts(verdict, run, self.steady, self.changes)
         if self.input_probe is not None:
             verdict = with_measured_advice(verdict, attribution, self.input_probe.real_ms)

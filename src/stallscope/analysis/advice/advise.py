@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools
 from stallscope.formatting.lists import capitalised, counted, listed, ranks_in_words
 from stallscope.formatting.numbers import amount
-from stallscope.run import LoaderTrial, Run
+from stallscope.run import LoaderTrial, Log, Run
 
 from ..gains.attribution import Attribution
 from ..gains.what_if import Advice, Bottleneck, Reason
@@ -20,7 +20,7 @@ from ..ledger.ledger import Ledger, mean_over_ranks
 from ..network.communication import Communication
 from ..network.network_check import NetworkUse
 from ..reasons import with_hidden_loader
-from ..setup import CpuLoad, Setup, crowded_cores
+from ..setup import CpuLoad, Setup, crowded_cores, number
 from .communication_advice import for_allreduce
 from .input_advice import as_tried, for_copies, for_late_input, for_slower_compute
 from .loader_reasons import FEWEST_BATCHES, OFF_CPU, LoaderEvidence
@@ -32,6 +32,10 @@ _MOST_OF_A_CHANGE = 0.5
 # Copies to the device explain input from this share of it on.
 _MOST_OF_INPUT = 0.5
 _FEWEST_COPIES = 4
+# Fewer values of a counter, one per second, show no usual use of cores.
+_FEWEST_SECONDS = 5
+# Fewer cores than this do not matter.
+_LEAST_CORES = 0.1
 
 
 def advise(
@@ -311,3 +315,94 @@ def _waiting(run: Run, ranks: Sequence[int]) -> str:
     if on_cpu >= OFF_CPU * whole:
         return ""
     return "; their loaders wait most of the time, and compute little"
+
+
+# -- Cores for faster input -----------------------------------------------------------------------
+
+
+#: Advice where they are too few.
+CHEAPER_BATCHES = Advice(
+    "Make each batch cheaper, or use hosts with idle CPU cores",
+    detail=": loaders would take cores from training",
+)
+
+
+def with_busy_cores(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck:
+    """Return a verdict on slow input with the host whose CPU cores are too busy for faster input.
+
+    A step that no longer waits for input is shorter, and the job's work per step stays the same: it uses
+    more cores.
+    """
+    setup = Setup.of(run)
+    if not verdict.fault or "input" not in (verdict.kind, verdict.cause) or setup.polls:
+        return verdict
+    short = [
+        (more - cores.idle, log, cores, more)
+        for rank, log in run.last_logs.items()
+        if not verdict.ranks or rank in verdict.ranks
+        if (cores := _cores(run, log.host)) is not None
+        if (more := _more_cores(cores, steady, rank)) > cores.idle + _LEAST_CORES
+    ]
+    if not short:
+        return verdict
+    _, log, cores, more = max(short, key=lambda each: each[0])
+    text = (
+        f"Host {log.host}: {cores.idle:.1f} of its {counted(cores.number, 'CPU core')} are idle; "
+        f"without waits for input, this job would use {more:.1f} more."
+    )
+    named = (log.rank,), (log.host,)
+    reason = Reason(
+        "loader_busy_cores", text, *named, "idle cores", "cores", "host_cpu", cores.idle, None, None
+    )
+    return replace(verdict, why=(*verdict.why, reason), advice=(*verdict.advice, CHEAPER_BATCHES))
+
+
+@dataclass(frozen=True)
+class _Cores:
+    """A host's CPU cores, those that are idle, and those that a job's ranks and their loaders use."""
+
+    number: int
+    idle: float
+    used: float
+
+
+def _cores(run: Run, host: str) -> _Cores | None:
+    """Average the use of a host's cores during a run; None if unknown.
+
+    Ranks that may use only some of the host's cores do not show how busy these are.
+    """
+    logs = {log.path: log for log in run.last_logs.values() if log.host == host}
+    counts = {(log.facts.get("cpu_count"), log.facts.get("cpus_allowed")) for log in logs.values()}
+    count, allowed = counts.pop() if len(counts) == 1 else (None, None)
+    cores = number(count)
+    if not cores or allowed != count:
+        return None
+    usual = [
+        (series.name, float(np.median(series.value)))
+        for series in run.series
+        if series.where in logs and len(series.value) >= _FEWEST_SECONDS
+    ]
+    busy = [value for name, value in usual if name == "host_cpu"]
+    used = [value for name, value in usual if name == "process_cpu"]
+    by_workers = [_used_by_workers(run, log) for log in logs.values()]
+    if not busy or len(used) < len(logs) or None in by_workers:
+        return None
+    idle = max(0.0, cores - max(busy))
+    return _Cores(cores, idle, sum(used) + sum(value or 0.0 for value in by_workers))
+
+
+def _used_by_workers(run: Run, log: Log) -> float | None:
+    """Return how many cores a rank's loader workers use; None if unknown."""
+    figures = next((loader for loader in run.loaders if loader.rank == log.rank), None)
+    if figures is None:
+        return 0.0 if log.facts.get("loader_workers") in (0, None) else None
+    on_cpu = figures.share_of_making(figures.cpu_ms)
+    if not figures.workers:
+        return 0.0
+    return None if on_cpu is None or not figures.busy else on_cpu * sum(figures.busy)
+
+
+def _more_cores(cores: _Cores, steady: Ledger, rank: int) -> float:
+    """Return how many more cores a job uses once a rank does not wait for input."""
+    input_ms, rest_ms = _with_and_without_input_ms(steady, rank)
+    return cores.used * input_ms / rest_ms if rest_ms > 0 else 0.0

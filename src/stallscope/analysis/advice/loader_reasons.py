@@ -46,6 +46,7 @@ LOADER_CODES = (
     "loader_crowded",
     "loader_few_workers",
     "loader_no_workers",
+    "loader_busy_cores",
     "loader_passing",
     "loader_collating",
     "loader_waiting",

@@ -291,6 +291,13 @@ def with_measured_advice(
     saved = amount(gain.saved_ms.value, "ms", gain.saved_ms.ci95)
     whole = amount(step_ms.value, "ms")
     text = f"Input in time saves {saved} of {whole} per step, as measured in this run."
+    if any(reason.code == "loader_busy_cores" for reason in verdict.why):
+        # The probe's batches were made before the steps that were measured, and not beside them.
+        most = amount(gain.saved_ms.ci95[1] if gain.saved_ms.ci95 else gain.saved_ms.value, "ms")
+        text = (
+            f"Input in time saves at most {most} of {whole} per step, and less if loading takes cores "
+            "from training."
+        )
     advice = list(verdict.advice)
     at = next((at for at, piece in enumerate(advice) if piece.line), 0)
     advice[at] = replace(advice[at], gain=f"{text} {advice[at].gain}".rstrip())
