@@ -322,6 +322,29 @@ def test_ranks_that_are_late_at_times_leave_the_slow_loaders_gain_measured() -> 
     assert all_ranks.saved_ms.ci95[1] > probe.saved_ms.value + 3.0
 
 
+@pytest.mark.parametrize(
+    ("saved_ms", "is_measured"),
+    [
+        (Mean(6.0, (-0.3, 12.0)), False),
+        # Certainly something, or certainly little.
+        (Mean(6.0, (0.3, 12.0)), True),
+        (Mean(0.2, (-0.5, 0.9)), True),
+        (Mean(6.0, None), True),
+    ],
+)
+def test_a_probe_that_cannot_tell_a_gain_replaces_no_prediction(
+    saved_ms: Mean, is_measured: bool
+) -> None:
+    analysis = analysed(BOTH_RANKS)
+    probe = analysis.input_probe
+    assert probe is not None
+    predicted = replace(gain_of(analysis, "input"), measured=False, bound=True)
+    attribution = Attribution((), (predicted,), (predicted,), too_few_steps=False)
+    (gain,) = with_measured_gains(attribution, replace(probe, saved_ms=saved_ms)).gains
+    assert gain.measured is is_measured
+    assert (gain.saved_ms == saved_ms) is is_measured
+
+
 def test_the_other_loaders_limit_what_fixing_one_gains() -> None:
     facts = {0: probe_of(FIXED_MS + 9), 1: probe_of(44)}
     analysis = analysed(facts, late=(1,))

@@ -293,7 +293,8 @@ class _Analyser:
         """Run all checks, on the logs and on the results of the analysis."""
         run, steady, setup = self.run, self.steady, Setup.of(self.run)
         single = None if self.single is None else self.single.run
-        findings = list(find(run, self.baseline is not None, bool(self.input_probe), single=single))
+        is_measured = self.input_probe is not None and not self.input_probe.is_unsure
+        findings = list(find(run, self.baseline is not None, is_measured, single=single))
         if self.clocks is not None:
             findings += clock_findings(self.clocks)
         if steady is not None:

@@ -29,6 +29,8 @@ _FEWEST_PROBES = 3
 # Taking a batch that is ready took 0.2 to 2.4 ms of a step on two ranks that share two cores, least from
 # loaders without workers. Where a probe does not show it, a repaired loader may take that much.
 _MOST_READY_MS = 2.4
+# A gain that may be none, and may be more than this share of the step, is as good as unknown.
+_UNSURE = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,12 @@ class InputProbe:
     #: Samples per step of the job; None if unknown.
     samples: float | None
     ranks: tuple[ProbedRank, ...]
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether faster input may gain nothing, and may gain much."""
+        ci95 = self.saved_ms.ci95
+        return ci95 is not None and ci95[0] <= 0.0 and ci95[1] > _UNSURE * self.real_ms.value
 
     @property
     def slowest(self) -> ProbedRank | None:
@@ -233,9 +241,12 @@ def with_measured_gains(attribution: Attribution, probe: InputProbe) -> Attribut
     """Replace the gain of faster input by the measured one.
 
     If the slow ranks are slow in input only, their fix is measured as well: without them, steps go at
-    the pace of the slowest other loader, or of steps without input stalls.
+    the pace of the slowest other loader, or of steps without input stalls. Predictions stay where the
+    probe cannot tell a gain.
     """
     step_ms = probe.real_ms.value
+    if probe.is_unsure:
+        return attribution
     measured: dict[Fix, Mean] = {Fix("input"): probe.saved_ms}
     waited_for = [
         straggler for straggler in attribution.stragglers if straggler.counts_as_imbalance
