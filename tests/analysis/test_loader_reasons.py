@@ -290,7 +290,7 @@ def test_workers_take_cores_from_training_where_none_is_idle() -> None:
     run = busy_host(a_run({**NO_WORKERS, "functions": []}, cores=4), busy_cores=3.9)
     analysis = analyse(run)
     match = re.fullmatch(
-        r"Host \S+: 0\.1 of its 4 CPU cores are idle; without waits for input, this job would use "
+        r"Host \S+: 0\.1 of its 4 CPU cores are idle; without waits for input, loading would use "
         r"(\d\.\d) more\.",
         reasons(analysis)["loader_busy_cores"],
     )
@@ -299,7 +299,7 @@ def test_workers_take_cores_from_training_where_none_is_idle() -> None:
     assert steady is not None
     late = float(steady.of("input", np.zeros(len(steady), int)).mean())
     step = float(steady.total.mean())
-    assert float(match.group(1)) == pytest.approx(1.8 * late / (step - late), rel=0.05)
+    assert float(match.group(1)) == pytest.approx(2 * 60e6 / (step - late), rel=0.05)
     texts = [str(advice) for advice in analysis.bottleneck.advice]
     assert any("loaders would take cores from training" in text for text in texts)
 

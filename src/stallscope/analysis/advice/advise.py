@@ -330,27 +330,30 @@ CHEAPER_BATCHES = Advice(
 def with_busy_cores(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck:
     """Return a verdict on slow input with the host whose CPU cores are too busy for faster input.
 
-    A step that no longer waits for input is shorter, and the job's work per step stays the same: it uses
-    more cores.
+    A step that no longer waits for input is shorter, and its batches take as much work: loaders use more
+    cores.
     """
-    setup = Setup.of(run)
-    if not verdict.fault or "input" not in (verdict.kind, verdict.cause) or setup.polls:
+    if not verdict.fault or "input" not in (verdict.kind, verdict.cause):
         return verdict
+    by_host: dict[str, list[Log]] = {}
+    for log in run.last_logs.values():
+        if not verdict.ranks or log.rank in verdict.ranks:
+            by_host.setdefault(log.host, []).append(log)
     short = [
-        (more - cores.idle, log, cores, more)
-        for rank, log in run.last_logs.items()
-        if not verdict.ranks or rank in verdict.ranks
-        if (cores := _cores(run, log.host)) is not None
-        if (more := _more_cores(cores, steady, rank)) > cores.idle + _LEAST_CORES
+        (sum(more) - cores.idle, logs, cores, sum(more))
+        for host, logs in by_host.items()
+        if (cores := _cores(run, host)) is not None
+        for more in [[_more_cores(run, steady, log, cores) for log in logs]]
+        if sum(more) > cores.idle + _LEAST_CORES
     ]
     if not short:
         return verdict
-    _, log, cores, more = max(short, key=lambda each: each[0])
+    _, logs, cores, needed = max(short, key=lambda each: each[0])
     text = (
-        f"Host {log.host}: {cores.idle:.1f} of its {counted(cores.number, 'CPU core')} are idle; "
-        f"without waits for input, this job would use {more:.1f} more."
+        f"Host {logs[0].host}: {cores.idle:.1f} of its {counted(cores.number, 'CPU core')} are idle; "
+        f"without waits for input, loading would use {needed:.1f} more."
     )
-    named = (log.rank,), (log.host,)
+    named = tuple(log.rank for log in logs), (logs[0].host,)
     reason = Reason(
         "loader_busy_cores", text, *named, "idle cores", "cores", "host_cpu", cores.idle, None, None
     )
@@ -359,7 +362,7 @@ def with_busy_cores(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck
 
 @dataclass(frozen=True)
 class _Cores:
-    """A host's CPU cores, those that are idle, and those that a job's ranks and their loaders use."""
+    """A host's CPU cores, those that are idle, and those that its ranks' processes use."""
 
     number: int
     idle: float
@@ -384,25 +387,22 @@ def _cores(run: Run, host: str) -> _Cores | None:
     ]
     busy = [value for name, value in usual if name == "host_cpu"]
     used = [value for name, value in usual if name == "process_cpu"]
-    by_workers = [_used_by_workers(run, log) for log in logs.values()]
-    if not busy or len(used) < len(logs) or None in by_workers:
+    if not busy or len(used) < len(logs):
         return None
-    idle = max(0.0, cores - max(busy))
-    return _Cores(cores, idle, sum(used) + sum(value or 0.0 for value in by_workers))
+    return _Cores(cores, max(0.0, cores - max(busy)), sum(used))
 
 
-def _used_by_workers(run: Run, log: Log) -> float | None:
-    """Return how many cores a rank's loader workers use; None if unknown."""
-    figures = next((loader for loader in run.loaders if loader.rank == log.rank), None)
-    if figures is None:
-        return 0.0 if log.facts.get("loader_workers") in (0, None) else None
-    on_cpu = figures.share_of_making(figures.cpu_ms)
-    if not figures.workers:
+def _more_cores(run: Run, steady: Ledger, log: Log, cores: _Cores) -> float:
+    """Return how many more cores a rank's loader uses if nothing waits for it; 0 if unknown."""
+    input_ms, rest_ms = _with_and_without_input_ms(steady, log.rank)
+    if rest_ms <= 0:
         return 0.0
-    return None if on_cpu is None or not figures.busy else on_cpu * sum(figures.busy)
-
-
-def _more_cores(cores: _Cores, steady: Ledger, rank: int) -> float:
-    """Return how many more cores a job uses once a rank does not wait for input."""
-    input_ms, rest_ms = _with_and_without_input_ms(steady, rank)
-    return cores.used * input_ms / rest_ms if rest_ms > 0 else 0.0
+    figures = next((loader for loader in run.loaders if loader.rank == log.rank), None)
+    if figures is not None and figures.cpu_ms is not None:
+        # Without workers, making batches has cores of its own only once there are some.
+        now = figures.cpu_ms / (input_ms + rest_ms) if figures.workers else 0.0
+        return figures.cpu_ms / rest_ms - now
+    if run.size == 1 and log.facts.get("loader_workers") == 0:
+        # Without peers the process waits for nothing, and does the same work in shorter steps.
+        return cores.used * input_ms / rest_ms
+    return 0.0
