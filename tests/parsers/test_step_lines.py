@@ -468,12 +468,15 @@ def test_running_times_measure_counters_without_a_name_behind_their_epoch() -> N
         "[%d.%m.%Y %H:%M:%S]",
         "%d-%m-%Y, %H:%M:%S.%f",
         "%m/%d/%Y %H:%M:%S",
+        "%Y%m%d-%H:%M:%S",
         "%H:%M:%S",
         "[%H:%M:%S.%f] |",
     ],
 )
 @pytest.mark.parametrize("began", [BEGAN, datetime(2026, 3, 5, 23, 50, 3)])
-def test_days_may_stand_first_in_dates_and_times_have_none(form: str, began: datetime) -> None:
+def test_dates_begin_with_the_day_or_the_year_and_times_may_have_none(
+    form: str, began: datetime
+) -> None:
     # Over midnight, only one reading of 05/03 and 06/03 leaves no month without lines.
     lines = [
         f"{began + timedelta(seconds=step * 4):{form}} INFO step {step}/600 loss {9 - step / 100:.2f}"

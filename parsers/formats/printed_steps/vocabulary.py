@@ -342,7 +342,7 @@ _YEAR = r"(?P<year>[12]\d\d\d)"
 _CLOCK = r"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 #: Timestamps anywhere at the start of a line, as regular expressions with named groups.
 DATES = (
-    rf"{_YEAR}[-/.](?P<month>\d\d)[-/.](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"{_YEAR}[-/.]?(?P<month>\d\d)[-/.]?(?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
 )
