@@ -908,6 +908,8 @@ def test_the_time_of_steps_whose_lines_are_missing_is_not_used(timed: bool) -> N
     assert ms == pytest.approx(1000 * STEP_S, rel=0.02)
     assert steps.sum() == pytest.approx(60 * every, rel=0.1)
     assert "the log lacks the lines about" in " ".join(each.what for each in log.problems)
+    # Their time is no pause either.
+    assert len(log.log.facts["steps_after_restart"]) == 1
 
 
 def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:

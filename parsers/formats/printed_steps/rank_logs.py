@@ -257,6 +257,9 @@ def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for work in WORK_BETWEEN:
         counts = lines.of(work)
+        if work == "restart" and lines.jumps.any():
+            # What took the time of missing lines is unknown, too.
+            counts = np.cumsum(lines.jumps) + (0 if counts is None else counts)
         if counts is not None:
             named = np.diff(counts[windows.at], prepend=0) > 0
             steps = (lines.last_step[windows.at] + 1)[named].tolist()
@@ -345,11 +348,8 @@ class Epochs(NamedTuple):
 
 def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
     """Return the printed number of the first epoch, 0 or 1."""
-    lowest = min(
-        (int(rank_columns["epoch"].min()) for rank_columns in columns if "epoch" in rank_columns),
-        default=0,
-    )
-    return 1 if lowest == 1 else 0
+    lowest = (int(each["epoch"].min()) for each in columns if "epoch" in each)
+    return int(min(lowest, default=0) == 1)
 
 
 def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
