@@ -90,6 +90,7 @@ RECORDER = (
     "hangs",
     "input",
     "options",
+    "lock_looks",
     "lock_waits",
     "interruptions",
     "row_lines",

@@ -1,9 +1,9 @@
-"""Sample how often the training thread waits for Python's lock while another thread has it.
+"""Record how long the training thread waits for Python's lock while another thread has it.
 
-A look is a short sleep of the recorder's thread. If that thread gets the lock late afterwards, another
-thread had it: the one that has used CPU time meanwhile. The kernel then tells whether the training
-thread waits for the lock, too: by a futex inside of Python's own state. No signal is sent, and the
-training thread does nothing for a look. That needs Linux, and a Python with the lock.
+Another process looks (``lock_looks``), a few hundred times a second at first: a thread of this process
+would need the lock to look, so it would come when the waits are over. A thread reads what it reports and
+looks up the line that has the lock. The training thread does nothing for that. That needs Linux, and a
+Python with the lock; the process is started when other Python threads use CPU time.
 """
 
 from __future__ import annotations
@@ -11,45 +11,44 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import random
+import select
+import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from . import lock_looks
 from .guards import mark_background_thread
 from .hangs import Frame, frames_of, is_users
 from .step_log.line_format import INTERPRETER, InterruptionRow
 
 # Without busy threads there is nothing to see, so only their CPU times are read.
-_IDLE_SECONDS = 0.5
+_IDLE_SECONDS = 0.1
 _IDLE_SHARE = 0.01
+# A thread that has never used a larger share of a core has not had the lock for long.
+_LEAST_SHARE = 0.001
 # Looks go on after other threads were busy: they may be again.
 _ON_NS = 20 * 10**9
-# The mean time between two looks, and how long a look takes.
-_PERIOD_NS, _LOOK_NS = 25_000_000, 2_000_000
-# A look stands for the time since the one before, but not for a pause of the sampler.
-_LONGEST = 4
-# After so many looks the next ones come half as often, down to a few a second: much is known by then.
-_MANY, _LONGEST_PERIOD_NS = 4_000, 400_000_000
-# A lock that comes later than this was another thread's; a timer may be late by less.
-_LATE_NS = 500_000
-# Looks come when the lock changes hands, and a thread that waited has often just had it then. So the
-# time asleep, which the kernel counts, is shared out by what looks that found it asleep have seen. They
-# may be so many times too few; at first, both are taken to be alike.
-_LARGEST_SCALE, _PRIOR_LOOKS = 4.0, 5
-# A thread that had the lock has used CPU time, and training has used less than this share of a core.
-_USED_NS, _MOST_TRAINING = 50_000, 0.5
+# Reports are read in batches, each of which costs the thread that has the lock a moment.
+_BATCH_SECONDS, _NEXT_SECONDS = 0.25, 0.5
+# The process starts within this time, also where its files are far away; and it ends within the other.
+_START_SECONDS, _END_SECONDS = 60.0, 1.0
+_REPORTS = 1 << 16
+#: What it is told while there is nothing to see. Reports from before may still be in the pipe.
+_REST, _LEFT_REPORTS = b"0\n", 10
 _MOST_LINES, _THREADS_SHOWN = 500, 3
 _OWN_THREADS = "stallscope"
 # The kernel's number of the clock of a thread's CPU time, from linux/posix-timers.h.
 _THREADS_CLOCK = 6
-_TEXT = 256
+# The kernel's number of the call that names the process that may look, from linux/prctl.h.
+_SET_PTRACER = 0x59616D61
 #: The number of the system call, by machine.
-_FUTEX = {"x86_64": b"202", "aarch64": b"98"}
+_FUTEX = {"x86_64": "202", "aarch64": "98"}
 _RTLD_DL_SYMENT = 1
 
 
@@ -61,11 +60,11 @@ class TrainingThread(NamedTuple):
 
 
 class LockWaits:
-    """Looks at the training thread from a thread of its own, once started.
+    """Records the waits of the training thread, from a thread of its own, once started.
 
     Args:
         training: the thread to look at.
-        emit: receives a row for each look that finds the thread waiting.
+        emit: receives a row for each wait that is seen.
         next_step: returns the number of the next step.
     """
 
@@ -77,25 +76,29 @@ class LockWaits:
     ) -> None:
         self._training = training
         self._emit, self._next_step = emit, next_step
-        #: Whether waits are recorded if they happen: not where the kernel does not tell threads' times.
+        #: Whether waits are recorded if they happen: not where the kernel does not tell threads' states.
         self.is_on = False
-        # Training has random numbers of its own.
-        self._random = random.Random()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stallscope-lock", daemon=True)
-        #: By native identity: the CPU time of each other thread when it was last read.
+        self._looker: Optional[_Looker] = None
+        #: By native identity: the CPU time of each other thread when it was last read, and those that
+        #: may have the lock.
         self._used: Dict[int, int] = {}
+        self._candidates: Set[int] = set()
         self._checked = 0
         self._looks = self._waits = 0
-        self._asleep = _Asleep()
-        #: How often each line of each thread had the lock while training waited; read by another thread.
+        #: The latest wait, which may go on.
+        self._latest: Optional[_Report] = None
+        #: How often each thread, by native identity, was the only one that can have had the lock.
+        self._alone: Dict[int, int] = defaultdict(int)
+        #: How often each line of each thread had the lock when it was looked up; read by another thread.
         self._had_it: Dict[Tuple[str, Frame], int] = defaultdict(int)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; the thread ends by itself."""
+        """Look no more; the thread and the process end by themselves."""
         self._stop.set()
 
     def fact(self) -> Optional[Dict[str, Any]]:
@@ -113,151 +116,266 @@ class LockWaits:
     def _run(self) -> None:
         mark_background_thread()
         try:
-            kernel = _Kernel(self._training.native_id)
+            command = _command(self._training.native_id)
         except OSError:  # this system does not tell it
             return
         self.is_on = True
         try:
             while not self._stop.wait(_IDLE_SECONDS):
-                if self._others_are_busy():
-                    self._look_on(kernel)
+                if _is_busy(self._other_threads()):
+                    self._looker = self._looker or _Looker(command)
+                    self._read_on(self._looker)
         except Exception:  # the recording works without it
             self.is_on = False
         finally:
-            kernel.close()
+            if self._looker is not None:
+                self._looker.close()
 
-    def _others_are_busy(self) -> bool:
-        since, self._checked = self._checked, monotonic_ns()
-        used = sum(thread.used_ns for thread in self._other_threads())
-        return used > _IDLE_SHARE * (self._checked - since)
+    def _read_on(self, looker: _Looker) -> None:
+        """Read reports until the other threads have long been idle.
 
-    def _look_on(self, kernel: _Kernel) -> None:
-        """Look at random moments until the other threads have long been idle."""
-        last_busy = before = monotonic_ns()
-        self._asleep.restart(before, kernel.times())
-        while monotonic_ns() - last_busy < _ON_NS:
-            rarely = min(1 << (self._looks // _MANY), _LONGEST_PERIOD_NS // _PERIOD_NS)
-            period_ns = rarely * _PERIOD_NS
-            if self._stop.wait(period_ns * self._random.uniform(0.5, 1.5) / 1e9):
-                return
-            look = self._look(kernel)
-            self._looks += 1
-            self._asleep.count(look)
-            if look.used_ns > _IDLE_SHARE * look.ns:
-                last_busy = look.at
-            if look.holder is not None:
-                stands_for = min(look.at - before, _LONGEST * period_ns) * self._asleep.scale
-                self._record_wait(look.at, int(stands_for), look.holder)
-            before = look.at
-
-    def _look(self, kernel: _Kernel) -> _Look:
-        """Sleep, and see when the lock came, who had it, and whether training waits for it."""
-        started = kernel.times()
-        self._other_threads()
-        since = monotonic_ns()
-        time.sleep(_LOOK_NS / 1e9)
-        at = monotonic_ns()
-        asleep, waits = kernel.training_sleeps()
+        Raises:
+            OSError: if the process has ended or may not look.
+        """
         threads = self._other_threads()
-        ended = kernel.times()
-        ns = at - since
-        # A thread that no core was free for is late without a lock.
-        late_ns = ns - _LOOK_NS - (ended.own_waited - started.own_waited)
-        training_ns = ended.training_ran - started.training_ran
-        is_wait = waits and late_ns > _LATE_NS and training_ns < _MOST_TRAINING * ns
-        busy = [thread for thread in threads if thread.used_ns > max(_USED_NS, training_ns)]
-        holder = max(busy, key=lambda thread: thread.used_ns, default=None) if is_wait else None
-        return _Look(at, ns, holder, sum(thread.used_ns for thread in threads), asleep, ended)
+        looker.start(self._candidates)
+        last_busy = monotonic_ns()
+        while monotonic_ns() - last_busy < _ON_NS:
+            if self._stop.wait(_BATCH_SECONDS):
+                return
+            self._record(looker.reports(), threads)
+            # The next one comes while a thread has the lock.
+            fresh = looker.reports(_NEXT_SECONDS)
+            self._record(fresh, threads)
+            if fresh:
+                self._look_up_line(fresh[-1], threads)
+            threads = self._other_threads()
+            looker.start(self._candidates)
+            if _is_busy(threads):
+                last_busy = monotonic_ns()
+        looker.rest()
 
-    def _record_wait(self, at: int, stands_for: int, holder: _Thread) -> None:
-        """Record a look at which the training thread waited for the lock that another one had."""
-        frame = sys._current_frames().get(holder.ident)
-        if frame is None:
-            return
-        self._waits += 1
-        line = _line(frame)
-        if len(self._had_it) < _MOST_LINES or (holder.name, line) in self._had_it:
-            self._had_it[holder.name, line] += 1
-        self._emit(InterruptionRow(INTERPRETER, self._next_step(), at, at + stands_for, 1))
+    def _record(self, reports: List[_Report], threads: List[_Thread]) -> None:
+        """Make rows of waits that have ended."""
+        recorders = {thread.native_id for thread in threads if thread.is_own}
+        for report in reports:
+            self._looks = report.all_looks
+            if len(report.running) == 1:
+                self._alone[report.running[0]] += 1
+            if report.running and recorders.issuperset(report.running):
+                continue
+            latest = self._latest
+            if latest is not None and latest.number == report.number:
+                self._latest = latest.joined(report)
+            else:
+                self._record_latest()
+                self._latest = report
+        if not reports:
+            self._record_latest()
+
+    def _record_latest(self) -> None:
+        wait, self._latest = self._latest, None
+        if wait is not None:
+            self._waits += wait.looks
+            end = wait.at + wait.stands_for
+            self._emit(InterruptionRow(INTERPRETER, self._next_step(), wait.at, end, wait.looks))
+
+    def _look_up_line(self, report: _Report, threads: List[_Thread]) -> None:
+        """Note the line of the thread that has the lock."""
+        running = [
+            thread for thread in threads if thread.native_id in report.running and not thread.is_own
+        ]
+        # Others compute without the lock.
+        holder = max(running, key=lambda thread: self._alone[thread.native_id], default=None)
+        frame = None if holder is None else sys._current_frames().get(holder.ident)
+        if holder is not None and frame is not None:
+            line = _line(frame)
+            if len(self._had_it) < _MOST_LINES or (holder.name, line) in self._had_it:
+                self._had_it[holder.name, line] += 1
 
     def _other_threads(self) -> List[_Thread]:
-        """Return Python's other threads, with the CPU time that they used since the last call."""
+        """Return Python's other threads, with the share of a core that they used since the last call."""
         threads, used = [], {}
+        since, self._checked = self._checked, monotonic_ns()
         # Without threading's lock, which a hung thread could hold.
         for ident, thread in list(getattr(threading, "_active", {}).items()):
             native_id = getattr(thread, "native_id", None)
-            name = str(thread.name)
-            is_training = ident == self._training.ident
-            if native_id is None or is_training or name.startswith(_OWN_THREADS):
+            if native_id is None or ident == self._training.ident:
                 continue
             try:
                 used[native_id] = time.clock_gettime_ns(~native_id << 3 | _THREADS_CLOCK)
             except OSError:  # it has just ended
                 continue
-            since = used[native_id] - self._used.get(native_id, used[native_id])
-            threads.append(_Thread(ident, name, since))
+            # A new thread began at 0.
+            before = self._used.get(native_id, 0 if since else used[native_id])
+            share = (used[native_id] - before) / max(self._checked - since, 1)
+            threads.append(_Thread(ident, native_id, str(thread.name), share))
         self._used = used
+        self._candidates &= used.keys()
+        self._candidates |= {
+            thread.native_id for thread in threads if thread.is_own or thread.share > _LEAST_SHARE
+        }
         return threads
 
 
 class _Thread(NamedTuple):
     ident: int
+    native_id: int
     name: str
-    #: CPU time since it was last read.
-    used_ns: int
-
-
-class _Look(NamedTuple):
-    #: When it ended, and how long it took.
-    at: int
-    ns: int
-    #: The thread that had the lock while training waited for it; None without a wait.
-    holder: Optional[_Thread]
-    #: CPU time of all other threads.
-    used_ns: int
-    #: Whether the training thread was asleep, for any reason.
-    is_asleep: bool
-    times: _Times
-
-
-class _Times(NamedTuple):
-    """Nanoseconds since threads began."""
-
-    #: How long this thread was ready to run and had no core.
-    own_waited: int
-    #: How long the training thread ran, and ran or was ready to.
-    training_ran: int
-    training_awake: int
-
-
-class _Asleep:
-    """Compares how long training slept, by the kernel, with the looks that found it asleep."""
-
-    def __init__(self) -> None:
-        self._all_ns = self._slept_ns = 0
-        self._looks = self._asleep = 0
-        self._at = self._awake = 0
+    #: The share of a core that it used since this was last read.
+    share: float
 
     @property
-    def scale(self) -> float:
-        """The time asleep as a multiple of what the looks say."""
-        share = self._slept_ns / self._all_ns if self._all_ns else 1.0
-        looks = self._looks + _PRIOR_LOOKS
-        scale = share * looks / (self._asleep + _PRIOR_LOOKS * share or 1.0)
-        return min(scale, _LARGEST_SCALE)
+    def is_own(self) -> bool:
+        """Return whether it is the recorder's."""
+        return self.name.startswith(_OWN_THREADS)
 
-    def restart(self, at: int, times: _Times) -> None:
-        """Begin to count again, after a time without looks."""
-        self._at, self._awake = at, times.training_awake
 
-    def count(self, look: _Look) -> None:
-        """Count a look, and the time since the one before."""
-        passed, awake = look.at - self._at, look.times.training_awake - self._awake
-        self._all_ns += passed
-        self._slept_ns += max(passed - awake, 0)
-        self._looks += 1
-        self._asleep += look.is_asleep
-        self.restart(look.at, look.times)
+def _is_busy(threads: List[_Thread]) -> bool:
+    return sum(thread.share for thread in threads if not thread.is_own) > _IDLE_SHARE
+
+
+class _Report(NamedTuple):
+    """Looks, one after the other, that found the training thread waiting."""
+
+    #: Counts the waits; one may have several reports.
+    number: int
+    #: The first look of the wait, in monotonic nanoseconds, and the time that these looks stand for.
+    at: int
+    stands_for: int
+    looks: int
+    #: How often the process has looked in all.
+    all_looks: int
+    #: The native identities of threads that computed then: one of them had the lock.
+    running: Tuple[int, ...]
+
+    def joined(self, report: _Report) -> _Report:
+        """Return this report with a later one of the same wait."""
+        stands_for, looks = self.stands_for + report.stands_for, self.looks + report.looks
+        return self._replace(stands_for=stands_for, looks=looks)
+
+
+class _Looker:
+    """The process that looks, of which nothing is known but what it reports.
+
+    Raises:
+        OSError: if it cannot be started.
+    """
+
+    def __init__(self, command: List[str]) -> None:
+        # Settings of training's Python and preloaded libraries are not for it.
+        environment = {
+            name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ
+        }
+        self._process = subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            # Without a fork, which takes long in a large process; it closes them itself.
+            close_fds=False,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._reports = self._process.stdin, self._process.stdout
+        os.set_blocking(self._reports.fileno(), False)
+        self._poll = select.poll()
+        self._poll.register(self._reports.fileno(), select.POLLIN)
+        #: What it has been told last.
+        self._order = b""
+        self._text = b""
+
+    def start(self, candidates: Set[int]) -> None:
+        """Let it look, and tell it which threads, by native identity, may have the lock.
+
+        Raises:
+            OSError: if it has ended or may not look.
+        """
+        rested = self._order in (b"", _REST)
+        order = b"1 %s\n" % b" ".join(b"%d" % thread for thread in sorted(candidates))
+        self._tell(order)
+        if rested and self._answer() == lock_looks.DENIED:
+            # Kernels such as Ubuntu's allow it to a process that is named.
+            _function("prctl")(_SET_PTRACER, *map(ctypes.c_ulong, (self._process.pid, 0, 0, 0)))
+            self._order = b""
+            self._tell(order)
+            if self._answer() == lock_looks.DENIED:
+                raise PermissionError("the process may not look")
+
+    def rest(self) -> None:
+        """Let it wait until it is to look again."""
+        self._tell(_REST)
+
+    def reports(self, seconds: float = 0.0) -> List[_Report]:
+        """Return what it has reported, and wait so many seconds for that.
+
+        Raises:
+            OSError: if it has ended.
+        """
+        numbers = (tuple(map(int, line.split())) for line in self._lines(seconds))
+        return [_Report(*line[:5], running=line[5:]) for line in numbers]
+
+    def close(self) -> None:
+        """Let it end."""
+        self._orders.close()
+        self._reports.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _tell(self, order: bytes) -> None:
+        if order != self._order:
+            self._orders.write(order)
+        self._order = order
+
+    def _answer(self) -> str:
+        """Return the answer to an order to look.
+
+        Raises:
+            OSError: if there is none.
+        """
+        for _ in range(_LEFT_REPORTS):
+            for line in self._lines(_START_SECONDS):
+                if line in (lock_looks.READY, lock_looks.DENIED):
+                    return line
+        raise OSError("the process does not answer")
+
+    def _lines(self, seconds: float) -> List[str]:
+        """Return complete lines that it has written, and wait for the first one.
+
+        Raises:
+            OSError: if it has ended.
+        """
+        if not self._poll.poll(seconds * 1e3):
+            return []
+        text = self._reports.read(_REPORTS)
+        if not text:
+            raise OSError("the process has ended")
+        *lines, self._text = (self._text + text).split(b"\n")
+        return [line.decode() for line in lines]
+
+
+def _command(training: int) -> List[str]:
+    """Return the command of the process that looks at a thread.
+
+    Raises:
+        OSError: if this system does not tell the state of threads, or Python has no lock.
+    """
+    futex, python = _FUTEX.get(platform.machine()), sys.executable or ""
+    has_lock = getattr(sys, "_is_gil_enabled", None)
+    if not futex or sys.maxsize < 2**32 or not (has_lock is None or has_lock()):
+        raise OSError("no futex of Python's lock")
+    # Another program that contains Python would start itself.
+    looker = Path(lock_looks.__file__)
+    if not Path(python).name.startswith("python") or not looker.is_file():
+        raise OSError("no program that looks")
+    Path("/proc/self/task/%d/syscall" % training).read_bytes()
+    low, high = _pythons_state()
+    numbers = map(str, (os.getpid(), training, low, high))
+    return [python, "-I", "-S", str(looker), *numbers, futex]
 
 
 class _Library(ctypes.Structure):
@@ -281,59 +399,6 @@ class _Symbol(ctypes.Structure):
         ("value", ctypes.c_uint64),
         ("size", ctypes.c_uint64),
     ]
-
-
-class _Kernel:
-    """What the kernel tells of this thread and of the training thread.
-
-    Raises:
-        OSError: if this system does not tell it, or Python has no lock.
-    """
-
-    def __init__(self, training: int) -> None:
-        futex = _FUTEX.get(platform.machine())
-        has_lock = getattr(sys, "_is_gil_enabled", None)
-        if not futex or sys.maxsize < 2**32 or not (has_lock is None or has_lock()):
-            raise OSError("no futex of Python's lock")
-        self._futex = futex
-        # It keeps the lock, which os.pread would release: training must not take it meanwhile.
-        self._pread = _function("pread")
-        self._low, self._high = _pythons_state()
-        self._text = ctypes.create_string_buffer(_TEXT)
-        this = threading.get_native_id()
-        self._files: List[int] = []
-        try:
-            for task, name in ((this, "schedstat"), (training, "schedstat"), (training, "syscall")):
-                path = "/proc/self/task/%d/%s" % (task, name)
-                self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-            self.times()
-        except OSError:
-            self.close()
-            raise
-
-    def times(self) -> _Times:
-        (_, own_waited), (ran, waited) = (
-            [int(word) for word in self._words(file)[:2]] for file in self._files[:2]
-        )
-        return _Times(own_waited, ran, ran + waited)
-
-    def training_sleeps(self) -> Tuple[bool, bool]:
-        """Return whether the training thread sleeps, and waits for the lock, which this thread has."""
-        words = self._words(self._files[2])
-        is_futex = len(words) > 2 and words[0] == self._futex
-        is_wait = is_futex and self._low <= int(words[1], 16) < self._high
-        return words[0] != b"running", is_wait
-
-    def close(self) -> None:
-        for file in self._files:
-            os.close(file)
-        self._files = []
-
-    def _words(self, file: int) -> List[bytes]:
-        size = self._pread(file, self._text, _TEXT - 1, ctypes.c_long(0))
-        if size <= 0:
-            raise OSError("the kernel does not tell the state of a thread")
-        return self._text.raw[:size].split()
 
 
 def _pythons_state() -> Tuple[int, int]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from support.waiting import PATIENCE_SECONDS
 
-from stallscope.collector.recorder import lock_waits
+from stallscope.collector.recorder import lock_looks, lock_waits
 from stallscope.collector.recorder.interruptions import Interruptions
 from stallscope.collector.recorder.lock_waits import LockWaits, TrainingThread
 from stallscope.collector.recorder.step_log.line_format import InterruptionRow
@@ -21,8 +23,10 @@ from stallscope.collector.recorder.step_log.line_format import InterruptionRow
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's states are Linux's")
 
 LARGE, SMALL = b"x" * 20_000_000, b"x" * 100_000
-#: Looks, and waits, that are enough to tell.
-LOOKS, WAITS = 60, 40
+#: Looks, and those that find a wait, that are enough to tell.
+LOOKS, WAITS = 600, 200
+#: How often lines are looked up at least.
+LINES = 5
 
 
 #: Trains beside a thread that does nothing, until the looks would have begun.
@@ -42,6 +46,46 @@ while len(checks) < 10:
 waits.stop()
 ended.set()
 print(waits._looks, "looks,", waits.fact())
+"""
+
+#: Trains beside a thread that keeps the lock, and prints the process that looks.
+TRAINS_FOREVER = """
+import threading, time
+from stallscope.collector.recorder import lock_waits
+lock_waits._IDLE_SECONDS = 0.01
+training = lock_waits.TrainingThread(threading.get_ident(), threading.get_native_id())
+waits = lock_waits.LockWaits(training, lambda row: None, lambda: 7)
+def compute():
+    while True:
+        sum(range(1_000))
+threading.Thread(target=compute, daemon=True).start()
+waits.start()
+while waits._waits < 3:
+    sum(range(1_000))
+print(waits._looker._process.pid, flush=True)
+compute()
+"""
+
+#: Does not let other processes look, not even those of root.
+NOT_TO_BE_SEEN = """
+import ctypes, threading
+from stallscope.collector.recorder import lock_waits
+lock_waits._IDLE_SECONDS = 0.01
+CAPABILITY_TO_TRACE, DROP_CAPABILITY, SET_DUMPABLE = 19, 24, 4
+libc = ctypes.CDLL(None)
+libc.prctl(DROP_CAPABILITY, CAPABILITY_TO_TRACE, 0, 0, 0)
+libc.prctl(SET_DUMPABLE, 0, 0, 0, 0)
+training = lock_waits.TrainingThread(threading.get_ident(), threading.get_native_id())
+waits = lock_waits.LockWaits(training, print, lambda: 7)
+ended = threading.Event()
+def compute():
+    while not ended.is_set():
+        sum(range(1_000))
+threading.Thread(target=compute).start()
+waits.start()
+waits._thread.join(60)
+ended.set()
+print(waits._thread.is_alive(), waits.is_on, waits.fact())
 """
 
 
@@ -99,18 +143,42 @@ def test_a_thread_that_keeps_the_lock_is_found_with_its_line(
     waits: LockWaits, rows: list[InterruptionRow]
 ) -> None:
     with running("feeder", python_only), running("hasher", outside_the_lock):
-        train(lambda: waits._waits >= WAITS)
+        train(lambda: waits._waits >= WAITS and sum(waits._had_it.values()) >= LINES)
     assert waits.is_on
     assert {row.kind for row in rows} == {"interpreter"}
     assert {row.step for row in rows} == {7}
-    longest = lock_waits._LONGEST * lock_waits._PERIOD_NS * lock_waits._LARGEST_SCALE
-    assert all(0 < row.end - row.begin <= longest for row in rows)
+    assert all(0 < row.end - row.begin <= row.amount * lock_looks._LONGEST_NS for row in rows)
     fact = waits.fact()
     assert fact is not None
-    assert fact["waits"] == len(rows)
+    assert fact["waits"] == sum(row.amount for row in rows)
     most = fact["threads"][0]
     assert (most["name"], most["file"]) == ("feeder", __file__)
-    assert most["waits"] > 0.5 * len(rows)
+    assert most["waits"] > 0.5 * sum(waits._had_it.values())
+
+
+def test_waits_take_as_long_as_the_kernel_says(
+    waits: LockWaits, rows: list[InterruptionRow]
+) -> None:
+    """A training thread that never sleeps, by itself, sleeps only while it waits for the lock."""
+    with running("feeder", python_only):
+        train(lambda: bool(waits._looks))
+        before, since = asleep_ns(), time.monotonic_ns()
+        train(lambda: waits._looks >= LOOKS)
+        slept, until = asleep_ns() - before, time.monotonic_ns()
+        # The last reports.
+        train(lambda: waits._latest is not None and waits._latest.at > until)
+    within = [row for row in rows if since <= row.begin <= until]
+    # Each wait is known but for the time between two looks, which is longer on busy cores.
+    error = math.sqrt(sum(((row.end - row.begin) / row.amount) ** 2 for row in within))
+    waited = sum(row.end - row.begin for row in within)
+    assert waited == pytest.approx(slept, abs=0.05 * slept + 4 * error)
+
+
+def asleep_ns() -> int:
+    """Return how long this thread has neither computed nor been ready to since some moment."""
+    schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text()
+    computed, ready, _ = map(int, schedule.split())
+    return time.monotonic_ns() - computed - ready
 
 
 def test_threads_that_compute_without_the_lock_are_no_cause(
@@ -122,7 +190,7 @@ def test_threads_that_compute_without_the_lock_are_no_cause(
             threads.enter_context(running(f"hasher {number}", outside_the_lock))
         train(lambda: waits._looks >= LOOKS)
     # On busy cores a thread may lose its core while it has the lock.
-    assert len(rows) <= 0.2 * LOOKS
+    assert sum(row.amount for row in rows) <= 0.2 * waits._looks
 
 
 def test_without_busy_threads_nobody_looks() -> None:
@@ -130,6 +198,31 @@ def test_without_busy_threads_nobody_looks() -> None:
     program = [sys.executable, "-c", NOBODY_LOOKS]
     answer = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert (answer.stdout, answer.stderr) == ("0 looks, None\n", "")
+
+
+def test_the_process_that_looks_ends_with_training() -> None:
+    program = [sys.executable, "-c", TRAINS_FOREVER]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as training:
+        assert training.stdout is not None
+        looker = Path(f"/proc/{int(training.stdout.readline())}")
+        assert looker.exists()
+        training.kill()
+    until = time.monotonic() + PATIENCE_SECONDS
+    while looker.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_process_that_must_not_be_seen_is_no_error() -> None:
+    program = [sys.executable, "-c", NOT_TO_BE_SEEN]
+    answer = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert (answer.stdout, answer.stderr) == ("False False None\n", "")
+
+
+def test_a_program_that_contains_python_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/usr/bin/editor")
+    with pytest.raises(OSError, match="no program"):
+        lock_waits._command(threading.get_native_id())
 
 
 def test_a_system_without_such_states_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ _PROCESS_START_US = -500_000
 # The numbers in a sample.
 _TOKENS = 1024
 # The mean time between looks at the training thread, microseconds.
-_LOOKS_EVERY_US = 25_000
+_LOOKS_EVERY_US = 4_000
 # Intervals at the end of an epoch, in order.
 _EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
 
@@ -233,8 +233,9 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
         rank, step = np.nonzero(added[ranks]) if cause != WORK else (np.zeros(0, np.int64),) * 2
         end = ready[rank, step]
         begin = end - added[ranks][rank, step]
+        number = np.ones(len(rank), np.int64)
         if cause == LOCK:
-            which, begin, end = _looks(job, rank, begin, end)
+            which, begin, end, number = _looks(job, rank, begin, end)
             rank, step = rank[which], step[which]
         elif cause in BESIDE:
             # Affected steps that follow each other are beside one save.
@@ -242,7 +243,7 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
                 (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-2) != 1)
             )
             end = end[np.append(first[1:], len(end)) - 1] if len(first) else end
-            rank, step = rank[first], step[first]
+            rank, step, number = rank[first], step[first], number[first]
             begin = _on_clocks(job, true.begin, clocks, ranks)[rank, step]
         yield table_of(
             INTERVALS_SCHEMA,
@@ -254,20 +255,20 @@ def _pauses(job: Job, true: Timeline, clocks: list[HostClock], ranks: Ints) -> I
                 "step": job.first_step + step,
                 "begin": begin,
                 "end": end,
-                "steps": np.ones(len(rank), np.int64),
+                "steps": number,
             },
         )
 
 
-def _looks(job: Job, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+def _looks(job: Job, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Look at intervals of ranks at random moments, as recorders do at waits for Python's lock.
 
     Returns:
-        For each look that finds an interval: its position, the moment, and the moment plus the time
-        since the look before.
+        For each interval that a look finds: its position, the moment of the first look, that moment plus
+        the time that all its looks stand for, which is that since the look before, and their number.
     """
     random = generator(job.seed, Purpose.LOOKS)
-    looks = [(np.zeros(0, np.int64),) * 3]
+    seen = [(np.zeros(0, np.int64),) * 4]
     for each in np.unique(rank).tolist():
         (of_rank,) = np.nonzero(rank == each)
         first, last = begin[of_rank[0]], end[of_rank[-1]]
@@ -276,6 +277,9 @@ def _looks(job: Job, rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, In
         moment = first + np.cumsum(gap)
         at = np.searchsorted(begin[of_rank], moment, "right") - 1
         inside = (at >= 0) & (moment < end[of_rank[at]])
-        looks.append((of_rank[at[inside]], moment[inside], (moment + gap)[inside]))
-    which, moments, until = (np.concatenate(part) for part in zip(*looks, strict=True))
-    return which, moments, until
+        interval, first_look, number = np.unique(at[inside], return_index=True, return_counts=True)
+        since = moment[inside][first_look]
+        until = since + np.bincount(at[inside], gap[inside])[interval].astype(np.int64)
+        seen.append((of_rank[interval], since, until, number))
+    which, since, until, number = (np.concatenate(part) for part in zip(*seen, strict=True))
+    return which, since, until, number

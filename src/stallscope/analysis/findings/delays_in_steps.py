@@ -1,8 +1,8 @@
 """How recorded pauses of ranks, waits for Python's lock, and work beside training delay steps.
 
-Pauses have a begin and an end. Waits for the lock are sampled: each row is a moment at which the
-training thread waited, and the time that this moment stands for. Steps beside saves and evaluations on
-other threads are compared with the steps just before and after them.
+Pauses have a begin and an end. Waits for the lock are sampled: each row has the first moment at which
+the training thread was seen waiting, and the time that it stands for. Steps beside saves and evaluations
+on other threads are compared with the steps just before and after them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
@@ -39,11 +40,10 @@ from ..steps.alignment import AlignedSteps
 
 # The mean of similar steps needs this number of moments, and more groups tell no more.
 _MOMENTS, _MOST_GROUPS = 20, 20
-# With fewer moments, their number tells too little.
-_FEWEST_MOMENTS = 10
-# Looks at random moments find fewer waits than there are, down to a quarter of them: they come when the
-# lock changes hands.
-MOST_WAITS = 4.0
+# Fewer looks that found a wait tell too little; more in one wait tell no more.
+_FEWEST_LOOKS, _MOST_LOOKS = 10, 1_000
+# The variance of the ends of a wait, in squares of the time between looks.
+_ENDS = 0.25
 # The half width of a 95 % interval, in standard deviations.
 _SDS = 1.96
 # A step is beside a save or an evaluation that covers this share of it.
@@ -104,11 +104,15 @@ def _noted(
     run: Run, aligned: AlignedSteps, ledger: Ledger, kind: StepCauseCode
 ) -> tuple[Ints, Ints, Ints]:
     """Return the ranks' positions, begins and ends of intervals of a kind, on the ledger's clock."""
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
-    table = table.filter(arrow.equal(table["generation"], aligned.generation))
-    table = table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
+    table = _rows(run, aligned, ledger, kind)
     rank = np.searchsorted(ledger.ranks, arrow.numbers(table["rank"]))
     return rank, *aligned.times_of(table)
+
+
+def _rows(run: Run, aligned: AlignedSteps, ledger: Ledger, kind: StepCauseCode) -> pa.Table:
+    table = run.intervals.filter(arrow.equal(run.intervals["kind"], kind))
+    table = table.filter(arrow.equal(table["generation"], aligned.generation))
+    return table.filter(pc.is_in(table["rank"], arrow.array(np.array(ledger.ranks, np.int32))))
 
 
 def _merged(rank: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
@@ -158,28 +162,42 @@ def take_off(block: Block, times: Floats, delays: Delays) -> None:
 
 
 def lock_waits_in_steps(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Delays | None:
-    """Estimate from moments with a wait by how much the waits delayed each step; None from too few."""
+    """Estimate from looks that found a wait by how much waits delayed each step; None from too few."""
     rank, begin, end = _noted(run, aligned, ledger, INTERPRETER)
+    looks = np.clip(
+        arrow.numbers(_rows(run, aligned, ledger, INTERPRETER)["steps"]), 1, _MOST_LOOKS
+    )
     collects = _inside_of_collections(run, aligned, ledger, rank, begin)
-    rank, begin, weight = rank[~collects], begin[~collects], (end - begin)[~collects]
-    step = np.searchsorted(ledger.reduced, begin)
+    rank, begin, end, looks = (column[~collects] for column in (rank, begin, end, looks))
+    # Each look stands for the time since the one before.
+    gap = (end - begin) // looks
+    which = np.repeat(np.arange(len(rank)), looks)
+    number = np.arange(len(which)) - np.repeat(np.cumsum(looks) - looks, looks)
+    moment = begin[which] + number * gap[which]
+    step = np.searchsorted(ledger.reduced, moment)
     known = step < len(ledger)
-    rank, begin, weight, step = rank[known], begin[known], weight[known], step[known]
-    inside, of_stages = _delays(ledger, step, rank, begin, begin + 1)
+    which, moment, step = which[known], moment[known], step[known]
+    inside, of_stages = _delays(ledger, step, rank[which], moment, moment + 1)
     works = inside > 0
-    moments = int(works.sum())
-    if moments < _FEWEST_MOMENTS:
+    which, step, of_stages = which[works], step[works], of_stages[works]
+    if len(which) < _FEWEST_LOOKS:
         return None
-    parts = []
-    for position in np.unique(rank[works]).tolist():
-        chosen = works & (rank == position)
-        by = _of_similar_steps(ledger, position, step[chosen], weight[chosen])
+    weight = gap[which]
+    # A look finds a wait that is shorter than its time or not; of a longer one it misses the ends.
+    variance = np.where(looks > 1, _ENDS, 1.0) * gap.astype(np.float64) ** 2 / looks
+    parts, variances, totals = [], [], []
+    for position in np.unique(rank[which]).tolist():
+        chosen = rank[which] == position
+        of_looks = variance[which[chosen]]
+        by = _of_similar_steps(ledger, position, step[chosen], weight[chosen], of_looks)
         steps = np.flatnonzero(by)
         parts.append((steps, np.full(len(steps), position), by[steps]))
+        totals.append(float(weight[chosen].sum()))
+        variances.append(float(of_looks.sum()) / totals[-1] ** 2)
     steps, ranks, delays = (np.concatenate(part) for part in zip(*parts, strict=True))
-    stage = STAGES[int((of_stages[works] * weight[works, None]).sum(axis=0).argmax())]
-    # Each rank has its own error.
-    error = _SDS / float(np.sqrt(moments / len(parts)))
+    stage = STAGES[int((of_stages * weight[:, None]).sum(axis=0).argmax())]
+    # Each rank has its own error, and those that wait most count.
+    error = _SDS * float(np.sqrt(np.average(variances, weights=totals)))
     return Delays(INTERPRETER, None, None, stage, steps, ranks, delays, error)
 
 
@@ -197,24 +215,29 @@ def _inside_of_collections(
     return inside
 
 
-def _of_similar_steps(ledger: Ledger, rank: int, step: Ints, weight: Ints) -> Ints:
-    """Return by how much each step of a rank was delayed: as much as steps that took it as long.
+def _of_similar_steps(
+    ledger: Ledger, rank: int, step: Ints, weight: Ints, variance: Floats
+) -> Ints:
+    """Return by how much each step of a rank was delayed.
 
-    A moment says little about its own step, but waits make steps longer, so steps of similar length are
-    alike.
+    Looks say little about their own step where they are rare. But waits make steps longer, so the mean
+    of similar steps counts, and the looks of a step as far as steps differ by more than chance.
 
     Args:
         ledger: steady steps.
         rank: the rank's position.
-        step: the step of each moment.
-        weight: the nanoseconds that each moment stands for.
+        step: the step of each look.
+        weight: the nanoseconds that each look stands for.
+        variance: of their sum, by look.
     """
     work = ledger.cells.at("arrival", np.arange(len(ledger)), np.full(len(ledger), rank))
-    waited = np.bincount(step, weight, len(ledger))
+    waited, by_chance = (np.bincount(step, values, len(ledger)) for values in (weight, variance))
     delays = np.zeros(len(ledger))
     groups = max(1, min(len(step) // _MOMENTS, _MOST_GROUPS))
     for similar in np.array_split(np.argsort(work, kind="stable"), groups):
-        delays[similar] = waited[similar].mean()
+        mean, spread = waited[similar].mean(), waited[similar].var()
+        reliable = max(0.0, 1 - by_chance[similar].mean() / spread) if spread else 0.0
+        delays[similar] = mean + reliable * (waited[similar] - mean)
     return np.rint(np.minimum(delays, work)).astype(np.int64)
 
 

@@ -32,7 +32,6 @@ from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
 from ..stragglers.replay import mean_saved
 from .delays_in_steps import (
-    MOST_WAITS,
     BesideSteps,
     Delays,
     lock_waits_in_steps,
@@ -151,8 +150,6 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
     last = _last_without(ledger, [delays], ())
     saved = mean_saved(ledger.last - last)
     saved = saved.with_error(saved.value * delays.sampling_error).scaled(1e-6)
-    if delays.count is None and saved.ci95 is not None:
-        saved = Mean(saved.value, (saved.ci95[0], MOST_WAITS * saved.ci95[1]))
     share = saved.value * 1e6 / float(ledger.total.mean())
     by_rank = np.bincount(delays.rank, delays.by, len(ledger.ranks))
     ranks = tuple(
