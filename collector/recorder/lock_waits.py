@@ -315,7 +315,7 @@ class _Looker:
             OSError: if it has ended.
         """
         numbers = (tuple(map(int, line.split())) for line in self._lines(seconds))
-        return [_Report(*line[:5], running=line[5:]) for line in numbers]
+        return [_Report(*line[:5], line[5:]) for line in numbers]
 
     def close(self) -> None:
         """Let it end."""
