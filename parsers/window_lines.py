@@ -112,7 +112,16 @@ class StepLines:
         most = _JUMP * np.median(self.since) if len(self) else 0
         jumps = np.append(np.append(False, ~self.begins & (self.since > most)), False)
         alone = jumps[1:-1] & ~jumps[:-2] & ~jumps[2:]
-        return alone & (alone.sum() < _FEW_JUMPS * len(alone))
+        return np.asarray(alone & (alone.sum() < _FEW_JUMPS * len(alone)))
+
+    @cached_property
+    def apart(self) -> Bools:
+        """Mark lines before which lines are missing, or another training of the log begins."""
+        epoch = self.of("epoch")
+        if epoch is None or not len(self):
+            return self.jumps
+        again = np.append(False, np.diff(epoch) < 0) & (epoch == epoch.min())
+        return np.asarray(self.jumps | again)
 
     @cached_property
     def own_steps(self) -> Ints:

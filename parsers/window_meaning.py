@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 
 from .window_durations import (
     FEWEST,
@@ -77,6 +77,29 @@ class ClockCheck(NamedTuple):
             f"steps took {1 / max(self.typical, 1e-9):,.3g} times as long by {clock} as their "
             "printed times say: the clock counts"
         )
+
+
+def spans(lines: StepLines, ns: Ints, unit_ns: int, breaks: Bools) -> tuple[Ints, Ints, Floats]:
+    """Return spans of lines that a clock can measure, and the seconds of a step in each.
+
+    Args:
+        lines: the lines.
+        ns: their moments on the clock.
+        unit_ns: the unit that these are rounded to.
+        breaks: marks lines before which the time is not that of their steps.
+
+    Returns:
+        The first and the last line of each span, and its seconds per step.
+    """
+    begin, end = stretches(ns, breaks, int(unit_ns / PRECISE))
+    last = np.append(np.flatnonzero(breaks)[1:] - 1, len(ns) - 1)[np.cumsum(breaks) - 1]
+    # The rest of a piece is too short for a span, and belongs to the one before.
+    ends_piece = np.append(last[end][1:] != last[end][:-1], True)[: len(end)]
+    end = np.where(ends_piece, last[end], end)
+    steps = lines.counted[end] - lines.counted[begin]
+    keep = (steps > 0) & (ns[end] > ns[begin])
+    seconds = (ns[end] - ns[begin])[keep] / 1e9 / steps[keep]
+    return begin[keep], end[keep], np.asarray(seconds)
 
 
 def durations(

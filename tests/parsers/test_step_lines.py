@@ -912,6 +912,31 @@ def test_the_time_of_steps_whose_lines_are_missing_is_not_used(timed: bool) -> N
     assert len(log.log.facts["steps_after_restart"]) == 1
 
 
+@pytest.mark.parametrize("form", ["Epoch[{e}/9], Step[{n}/196]", "epoch {e} iter: {n} of 196"])
+def test_steps_after_the_last_line_of_an_epoch_are_steps(form: str) -> None:
+    lines = [
+        f"{at((epoch * 196 + n) * STEP_S)} {form.format(e=epoch + 1, n=n)} loss: 2.5"
+        for epoch in range(9)
+        for n in (0, 100)
+    ]
+    log = read("\n".join(lines).encode())
+    ends = arrow.numbers(log.intervals["step"])[arrow.numbers(log.intervals["steps"]) == 100]
+    assert np.diff(ends).tolist() == [196] * 8
+
+
+def test_the_time_between_two_trainings_of_a_log_is_no_pause() -> None:
+    lines = [
+        f"{at(n * STEP_S + epoch * 200 + 9e4 * job)} epoch: {epoch} step: {n}, loss is 2.5"
+        for job in range(2)
+        for epoch in (1, 2, 3)
+        for n in range(1, 301, 10)
+    ]
+    log = read("\n".join(lines).encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S)
+    assert len(log.log.facts["steps_after_restart"]) == 1
+
+
 def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:
     numbers = [*range(1, 31), *range(100, 1100, 100)]
     text = "\n".join(f"{at(n * STEP_S)} step {n} loss 2.5" for n in numbers)

@@ -18,6 +18,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...lines.line_blocks import Column
 from ...window_lines import step_lines
+from ...window_meaning import spans
 from .bar_evaluations import (
     WORKS,
     evaluations_in,
@@ -25,7 +26,7 @@ from .bar_evaluations import (
     without_evaluations,
 )
 from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
-from .counters import Repeated, agrees, spans
+from .counters import Repeated, agrees
 from .evidence import Evidence
 from .rates import percent
 from .rows import without_stamps

@@ -13,15 +13,15 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
 from ...lines.line_blocks import Column
-from ...window_lines import StepLines, half_unit, step_lines, stretches, timed_of_each
+from ...window_durations import PRECISE
+from ...window_lines import StepLines, half_unit, step_lines, timed_of_each
+from ...window_meaning import spans
 from .figures import FEWEST_LINES, Figure
 from .rows import LATEST_S, Rows, since_1970
 from .vocabulary import TIME_OF_DAY
 
 # A counter rises by the same number in this share of its lines, and falls in at most this share.
 _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
-#: A clock has to measure steps to this share of their time.
-PRECISE = 0.05
 # Epochs change, or times between lines are even up to a share, in so many lines.
 _SHARE_CHANGES, _EVEN = 0.8, 0.1
 # Larger numbers are no steps, and epochs have 32 bits.
@@ -216,29 +216,6 @@ def _lost_s(rows: Rows, steps: Floats, kept: Bools) -> float:
     return float(np.maximum(longer[across], 0.0).sum())
 
 
-def spans(lines: StepLines, ns: Ints, unit_ns: int, breaks: Bools) -> tuple[Ints, Ints, Floats]:
-    """Return spans of lines that a clock can measure, and the seconds of a step in each.
-
-    Args:
-        lines: the lines.
-        ns: their moments on the clock.
-        unit_ns: the unit that these are rounded to.
-        breaks: marks lines before which the time is not that of their steps.
-
-    Returns:
-        The first and the last line of each span, and its seconds per step.
-    """
-    begin, end = stretches(ns, breaks, int(unit_ns / PRECISE))
-    last = np.append(np.flatnonzero(breaks)[1:] - 1, len(ns) - 1)[np.cumsum(breaks) - 1]
-    # The rest of a piece is too short for a span, and belongs to the one before.
-    ends_piece = np.append(last[end][1:] != last[end][:-1], True)[: len(end)]
-    end = np.where(ends_piece, last[end], end)
-    steps = lines.counted[end] - lines.counted[begin]
-    keep = (steps > 0) & (ns[end] > ns[begin])
-    seconds = (ns[end] - ns[begin])[keep] / 1e9 / steps[keep]
-    return begin[keep], end[keep], np.asarray(seconds)
-
-
 # -- clocks ----------------------------------------------------------------------------------------
 
 
@@ -343,10 +320,27 @@ class CountedLines:
         """Return the columns of ``StepLines`` without times."""
         steps = rows.values[self.counter] / (self.samples_per_step or 1.0)
         columns = {**rows.stamps, "step": np.rint(np.clip(steps, 0, _MOST)).astype(np.int64)}
+        if self._epoch_steps is not None:
+            columns["steps"] = np.full(len(rows), self._epoch_steps)
         epoch = None if self.counts_epochs else self._epoch
         if epoch is not None:
             columns["epoch"] = np.clip(rows.values[epoch], 0, _MOST - 1).astype(np.int64)
         return columns
+
+    @cached_property
+    def _epoch_steps(self) -> int | None:
+        """Return the maximum of a counter that reaches it in nearly each epoch; None without it.
+
+        Steps after the last line of an epoch have no line: ``100/196`` is the last of every hundredth.
+        """
+        total, steps = self.figures[self.counter].total, self.sole.values[self.counter]
+        rises = np.diff(steps)
+        lasts = steps[:-1][rises < 0]
+        if total is None or not len(lasts):
+            return None
+        reached = (lasts <= total) & (lasts + np.median(rises[rises > 0]) >= total)
+        is_end = reached.mean() > 1 - _SHARE_FALLS
+        return round(total / (self.samples_per_step or 1.0)) if is_end else None
 
     @cached_property
     def _epoch(self) -> int | None:

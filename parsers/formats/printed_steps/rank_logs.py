@@ -257,9 +257,9 @@ def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for work in WORK_BETWEEN:
         counts = lines.of(work)
-        if work == "restart" and lines.jumps.any():
-            # What took the time of missing lines is unknown, too.
-            counts = np.cumsum(lines.jumps) + (0 if counts is None else counts)
+        if work == "restart" and lines.apart.any():
+            # The time before these lines is no pause of the job either.
+            counts = np.cumsum(lines.apart) + (0 if counts is None else counts)
         if counts is not None:
             named = np.diff(counts[windows.at], prepend=0) > 0
             steps = (lines.last_step[windows.at] + 1)[named].tolist()

@@ -18,8 +18,9 @@ from stallscope.arrays.types import Floats
 from stallscope.formatting.lists import counted
 
 from ...rank_names import HEAD_BYTES
+from ...window_durations import PRECISE
 from ...window_lines import StepLines
-from .counters import CONSTANT, PRECISE, Clock, CountedLines, agrees
+from .counters import CONSTANT, Clock, CountedLines, agrees
 
 RateOf = Literal["one rank", "all ranks"]
 # Timestamps and rates give the samples of a step to this factor.
@@ -212,8 +213,7 @@ def _by_seconds(lines: StepLines) -> float | None:
     rate, seconds = lines.of("rate"), lines.of("seconds")
     if rate is None or seconds is None:
         return None
-    samples = float(np.median(rate * seconds / lines.since))
-    return samples if samples > 0 else None
+    return float(np.median(rate * seconds / lines.since)) or None
 
 
 # -- what confirms printed times -------------------------------------------------------------------
