@@ -118,10 +118,10 @@ def _places(block: LineBlock) -> tuple[Ints, ...]:
     return _only(good, *keys)
 
 
-def _kinds(block: LineBlock, category: Ints, named: Ints) -> Ints:
+def _kinds(block: LineBlock, categories: Ints, names: Ints) -> Ints:
     """Return the kinds of the spans; 0 for those that are not needed."""
-    cat, name = (_Texts(block, _value(block, colon) + 1) for colon in (category, named))
-    kind = np.zeros(len(category), np.int64)
+    cat, name = (_Texts(block, _value(block, colon) + 1) for colon in (categories, names))
+    kind = np.zeros(len(categories), np.int64)
     kernel, on_device = cat.start_with(*_KERNELS), cat.start_with(_ON_DEVICE)
     on_host = ~kernel & ~on_device
     nccl, launch = name.start_with(_NCCL), name.start_with(*_LAUNCHES)
