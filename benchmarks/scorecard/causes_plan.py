@@ -45,8 +45,10 @@ TOGETHER = (
     ("saving", "compilation"),
     ("background_saving", "padding"),
 )
-#: They are trained in one launch only, after the others.
+#: These are trained after the others: in one launch both, and in those of PyTorch only the latter. In
+#: Keras' and JAX's, threads of the framework compute, and training waits for these in turn.
 _ON_THREADS = (("background_evaluation", "interpreter"),)
+_OF_PYTORCH, _FOR_THE_LOCK = ("ddp", "torch", "trainer"), (("interpreter",),)
 #: Keras' recorder takes saves for checkpoints between steps, and counts no tokens; that of JAX knows
 #: Orbax's saves only. One rank's work is equal to itself.
 _TOGETHER_IN = {
@@ -227,8 +229,9 @@ def groups(
     A group has the same number whichever sizes are wanted.
     """
     sized = list(itertools.product(enumerate(PERCENTS), _TOGETHER_IN.get(framework, TOGETHER)))
-    if (framework, ranks) == _WHOLE:
-        sized += itertools.product(enumerate(PERCENTS), _ON_THREADS)
+    if framework in _OF_PYTORCH:
+        more = _ON_THREADS if (framework, ranks) == _WHOLE else _FOR_THE_LOCK
+        sized += itertools.product(enumerate(PERCENTS), more)
     first = repeat + ranks // 2 + list(FRAMEWORKS).index(framework)
     return [
         _group(Run(framework, ranks, repeat, number), causes, percent, first + size)

@@ -380,8 +380,9 @@ _HOW = """\
 It continues where it was interrupted. [causes.json](causes.json) has every cause. JAX trains in one
 process: in the compiled step of several, compute and waiting of a rank cannot be told apart, so
 that reports name no cause there. Another thread has Python's lock for up to 4 ms at a time, when
-the training thread wants it; looks at random moments find a part of such waits only
-([why](../step-log.md#within-steps)).
+the training thread wants it. It needs a core for that, and on two cores training then waits for a
+core as well: the injected delay contains that, and [looks at the lock](../step-log.md#within-steps)
+do not. They begin a moment after the thread becomes busy.
 """
 
 
