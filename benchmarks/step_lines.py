@@ -49,6 +49,12 @@ KINDS = {
         "data_wait 0.011s, tokens/s {rate:.0f}",
         r"step (\d+) of.*?step_time ([\d.]+)s, data_wait ([\d.]+)s, tokens/s (\d+)",
     ),
+    # No two lines have all digits at the same places.
+    "an unknown trainer, numbers of any length": (
+        "{date} INFO trainer: step {step} of 9999999: loss {loss}, step_time {took}s, acc {mean}, "
+        "grad_norm {spread}, lr {learning_rate}, tokens/s {rate}",
+        r"step (\d+) of.*?step_time ([\d.]+)s.*?tokens/s ([\d.]+)",
+    ),
     "lines of JSON": (
         '{{"step": {step}, "loss": {loss}, "step_time": {took:.4f}, "time": "{date}"}}',
         r'"step": (\d+).*?"step_time": ([\d.]+)',
@@ -93,6 +99,7 @@ def printed(kind: str, lines: int) -> bytes:
                 took=took,
                 loss=loss,
                 mean=1.5 * loss,
+                spread=10 ** noise.uniform(-3, 3),
                 learning_rate=0.1 * (1 - step / lines),
                 left=timedelta(seconds=int((lines - step) * took)),
                 ms=1e3 * took,
