@@ -322,9 +322,10 @@ fault, tokens go to random ranks.
 
 Hosts are namespaces of one machine with real links, as in [slow hosts](hosts.md). Over a slow link, what
 its host sends in a step takes this share of a clean step; a part of that is hidden. *Right* is the
-verdict on the network, with this host and no rank. Between two hosts there is no other link to compare
-with, and JAX's compiled step does not show whose device is slow: there, *right* is that no rank and no
-host is named.
+verdict on the network, with this host and no rank. FSDP2's messages are so small here that rates of fast
+links are those of round trips, so a slow link that costs little is like them. Between two hosts there is
+no other link to compare with, and JAX's compiled step does not show whose device is slow: there, *right*
+is that no rank and no host is named.
 """
 
 _HOW = """\
