@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import sys
 import threading
 import time
 from time import monotonic_ns
-from typing import Any, Callable, Deque, Dict, Iterator, List, Tuple, TypeVar
+from types import ModuleType
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+
+logger = logging.getLogger("stallscope")
 
 # Long enough for a waiting thread to wake up and take Python's lock.
 _MOMENT = 1e-5
@@ -16,6 +24,8 @@ _IN_ONE_GO = 32
 _this_thread = threading.local()
 Method = Callable[..., None]
 Item = TypeVar("Item")
+#: Functions that patch modules, by the modules' names.
+Patches = Dict[str, Callable[[ModuleType], None]]
 
 # The scheduler interrupted readings further apart than this: take them again.
 _INTERRUPTED_NS = 50_000
@@ -105,6 +115,73 @@ def own_attributes(owner: Any) -> Dict[str, Any]:
     """Return the attributes of the instance itself; none where its class has slots."""
     attributes: Dict[str, Any] = getattr(owner, "__dict__", {})
     return attributes
+
+
+# -- Patch modules right after their import ------------------------------------------------------
+
+
+def patch_when_imported(patches: Patches) -> None:
+    """Patch modules that are imported already, and each other one right after its import.
+
+    Args:
+        patches: the functions that patch a module, by its name. Their errors are logged.
+    """
+    for name in patches:
+        module = sys.modules.get(name)
+        if module is not None:
+            _patch_module(patches[name], module)
+    sys.meta_path.insert(0, _ImportWatch(patches))
+
+
+class _ImportWatch(importlib.abc.MetaPathFinder):
+    """Patches modules right after they were imported, each once."""
+
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+        self._searching: List[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if fullname not in self._patches or fullname in self._searching:
+            return None
+        self._searching.append(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        except (ImportError, ValueError):
+            return None
+        finally:
+            self._searching.remove(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _PatchingLoader(spec.loader, self._patches[fullname])
+        return spec
+
+
+class _PatchingLoader(importlib.abc.Loader):
+    """Loads a module as another loader does, and patches it."""
+
+    def __init__(self, loader: Any, patch: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._patch = patch
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
+        module: Optional[ModuleType] = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        spec = module.__spec__
+        if spec is not None:
+            # What asks for the module's source or resources finds its own loader.
+            spec.loader = module.__loader__ = self._loader
+        _patch_module(self._patch, module)
+
+
+def _patch_module(patch_it: Callable[[ModuleType], None], module: ModuleType) -> None:
+    try:
+        patch_it(module)
+    except Exception as error:  # no error may reach training
+        logger.warning("stallscope: %s is not recorded: %r", module.__name__, error)
 
 
 # -- Read the two clocks of a host together -------------------------------------------------------

@@ -9,18 +9,18 @@ from __future__ import annotations
 import argparse
 import atexit
 import functools
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import logging
 import multiprocessing.process
 import os
 import runpy
+import shutil
 import sys
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Type
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple, Type
 
+from .guards import Patches, patch_when_imported
 from .job.world import world_of_training
 from .options import OptionArguments, check_probe_input
 from .unedited_loops import GluonLoops, Loops
@@ -34,9 +34,6 @@ logger = logging.getLogger("stallscope")
 LOG_DIR = "stallscope-logs"
 #: Variables in place of the options.
 TO, NAME, PROBE = "STALLSCOPE_TO", "STALLSCOPE_NAME", "STALLSCOPE_PROBE_INPUT"
-
-#: The modules in which a patch is made, each with the function that makes it.
-Patches = Dict[str, Callable[[ModuleType], None]]
 
 
 class Unedited:
@@ -59,6 +56,8 @@ class Unedited:
         self.imported: Set[str] = set()
         #: Whether the script has started processes, which may train.
         self.has_started_processes = False
+        #: Whether the script has ended with an error, of which it says more itself.
+        self.has_failed = False
         self._keras_logger: Any = None
 
     def install(self) -> None:
@@ -72,13 +71,11 @@ class Unedited:
             "transformers.trainer": self._patch_transformers,
             "lightning.pytorch.trainer.trainer": self._patch_lightning,
             "pytorch_lightning.trainer.trainer": self._patch_lightning,
+            "lightning.fabric.strategies.launchers.subprocess_script": self._patch_launcher,
+            "lightning_fabric.strategies.launchers.subprocess_script": self._patch_launcher,
         }
         patches.update({**Loops(self).patches, **GluonLoops(self).patches})
-        for name in patches:
-            module = sys.modules.get(name)
-            if module is not None:
-                _guarded(patches[name], module)
-        sys.meta_path.insert(0, _ImportWatch(patches))
+        patch_when_imported(patches)
         self._follow_processes()
 
     def _follow_processes(self) -> None:
@@ -89,27 +86,33 @@ class Unedited:
         @functools.wraps(original)
         def initialise(process: Any, *args: Any, **kwargs: Any) -> None:
             original(process, *args, **kwargs)
-            target = getattr(process, "_target", None)
-            if not str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
-                self.has_started_processes = True
-                if target is not None and getattr(process, "_start_method", None) != "fork":
-                    process._target = _Followed(target, self.log_dir, self.arguments)
+            self.has_started_processes |= not _makes_batches(process)
+
+        def reduce(process: Any, protocol: Any) -> Any:
+            # Pickle a process that is spawned, together with this recording.
+            reduced: Any = object.__reduce_ex__(process, protocol)
+            make, given, *rest = reduced
+            if _makes_batches(process):
+                return (make, given, *rest)
+            return (_followed, (self.log_dir, self.arguments, make, given), *rest)
 
         process_type.__init__ = initialise
+        process_type.__reduce_ex__ = reduce
 
     def records(self, training: str) -> bool:
         """Say once, on rank 0, what is recorded; return whether this training is the one."""
         if self.recorded is None:
             self.recorded = training
-            if world_of_training().rank == 0:
+            if _is_rank_0():
                 _say("records %s in %s" % (training, self._shown_dir))
         return self.recorded == training
 
     def said_at_the_end(self) -> None:
         """Say why nothing was recorded, if that is so."""
-        if self.recorded is not None or self.has_started_processes or os.getpid() != self._pid:
+        explained = self.has_failed or self.has_started_processes
+        if self.recorded is not None or explained or os.getpid() != self._pid:
             return
-        if world_of_training().rank == 0:
+        if _is_rank_0():
             known = ", ".join(sorted(self.imported))
             reason = (
                 "it has imported %s, and no fit, Trainer or optimizer of it has made a step" % known
@@ -173,6 +176,34 @@ class Unedited:
 
         self._before(module.Trainer, "fit", "Lightning's Trainer", add)
 
+    def _patch_launcher(self, module: ModuleType) -> None:
+        """Record the other ranks, too, for which Lightning runs the script again."""
+        for name in ("_basic_subprocess_cmd", "_hydra_subprocess_cmd"):
+            setattr(module, name, self._with_recording(getattr(module, name)))
+
+    def _with_recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def command(*args: Any, **kwargs: Any) -> Any:
+            returned = original(*args, **kwargs)
+            # Hydra's command comes with a folder.
+            words = returned[0] if isinstance(returned, tuple) else returned
+            words[1:1] = ["-m", "stallscope.record", *self._options()]
+            return returned
+
+        return command
+
+    def _options(self) -> List[str]:
+        """Return the options that ask for the same recording."""
+        given = {
+            "--to": self.log_dir,
+            "--name": self.arguments.get("run_name"),
+            "--probe-input": self.arguments.get("probe_input"),
+        }
+        options = [
+            "%s=%s" % (option, value) for option, value in given.items() if value is not None
+        ]
+        return [*options, *(["--synthetic"] if self.arguments.get("synthetic") else [])]
+
     def _add_logger(
         self, logger_type: Any, training: str, callbacks: List[Any], add: Callable[[Any], None]
     ) -> None:
@@ -213,78 +244,30 @@ def _keras_logger(script: Unedited) -> Any:
     return FoundFit(script.log_dir, **script.arguments)
 
 
-class _Followed:
-    """What a spawned process runs, with the same recording."""
-
-    def __init__(self, target: Callable[..., Any], log_dir: str, arguments: Dict[str, Any]) -> None:
-        self._target = target
-        self._log_dir = log_dir
-        self._arguments = arguments
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            Unedited(self._log_dir, **self._arguments).install()
-        except Exception as error:  # no error may reach the script
-            _not_recorded("a spawned process", error)
-        return self._target(*args, **kwargs)
+def _makes_batches(process: Any) -> bool:
+    """Whether a process is a worker of PyTorch's loaders, which trains nothing."""
+    module = getattr(getattr(process, "_target", None), "__module__", None)
+    return str(module).startswith("torch.utils.data")
 
 
-# -- imports of the script ------------------------------------------------------------------------
-
-
-class _ImportWatch(importlib.abc.MetaPathFinder):
-    """Patches modules right after they were imported, each once."""
-
-    def __init__(self, patches: Patches) -> None:
-        self._patches = patches
-        self._searching: List[str] = []
-
-    def find_spec(
-        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        if fullname not in self._patches or fullname in self._searching:
-            return None
-        self._searching.append(fullname)
-        try:
-            spec = importlib.util.find_spec(fullname)
-        except (ImportError, ValueError):
-            return None
-        finally:
-            self._searching.remove(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _PatchingLoader(spec.loader, self._patches[fullname])
-        return spec
-
-
-class _PatchingLoader(importlib.abc.Loader):
-    """Loads a module as another loader does, and patches it."""
-
-    def __init__(self, loader: Any, patch: Callable[[ModuleType], None]) -> None:
-        self._loader = loader
-        self._patch = patch
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Optional[ModuleType]:
-        module: Optional[ModuleType] = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        spec = module.__spec__
-        if spec is not None:
-            # What asks for the module's source or resources finds its own loader.
-            spec.loader = module.__loader__ = self._loader
-        _guarded(self._patch, module)
-
-
-def _guarded(patch: Callable[[ModuleType], None], module: ModuleType) -> None:
+def _followed(
+    log_dir: str, arguments: Dict[str, Any], make: Callable[..., Any], given: Tuple[Any, ...]
+) -> Any:
+    """Record a spawned process as well, and return its process object."""
     try:
-        patch(module)
+        Unedited(log_dir, **arguments).install()
     except Exception as error:  # no error may reach the script
-        _not_recorded(module.__name__, error)
+        _not_recorded("a spawned process", error)
+    return make(*given)
 
 
 def _not_recorded(what: str, error: Exception) -> None:
     logger.warning("stallscope: %s is not recorded: %r", what, error)
+
+
+def _is_rank_0() -> bool:
+    # Lightning's ranks have a local rank before they have a process group.
+    return world_of_training().rank == 0 and os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _say(sentence: str) -> None:
@@ -301,25 +284,34 @@ def main(program: str) -> None:
     Args:
         program: the file that calls this.
     """
-    given = _parser().parse_args()
-    rest = given.module or given.script
+    words = sys.argv[1:]
+    at = _options_end(words)
+    given, rest = _parser().parse_args(words[:at]), words[at:]
+    is_module = rest[:1] == ["-m"]
+    if is_module or rest[:1] == ["--"]:
+        del rest[0]
     if not rest:
         _parser().error("a SCRIPT is missing, or -m MODULE")
-    code = None if given.module else _code_of(rest[0])
     script = Unedited(
         given.to,
         run_name=given.name,
         synthetic=given.synthetic,
         probe_input=given.probe_input,
     )
+    sys.argv = rest
+    _print_tracebacks_without(program)
+    source = None if is_module else _source_of(rest[0])
     script.install()
     atexit.register(script.said_at_the_end)
-    sys.argv = rest
-    _without_these_frames(program)
-    if code is None:
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    else:
-        _run(code)
+    try:
+        if source is None:
+            _new_main()
+            runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        else:
+            _run(rest[0], source)
+    except BaseException as ended:
+        script.has_failed = not isinstance(ended, SystemExit) or bool(ended.code)
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -353,11 +345,15 @@ def _parser() -> argparse.ArgumentParser:
         help="measure what faster input gains, on so many batches that are fetched ahead; 20 are enough"
         " (by default $%s, otherwise none)" % PROBE,
     )
-    parser.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="a module to run"
-    )
-    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="its path")
     return parser
+
+
+def _options_end(words: List[str]) -> int:
+    """Return the number of words before the script or ``-m``: argparse would change the script's."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--"):
+        at += 2 if words[at] in ("--to", "--name", "--probe-input") else 1
+    return min(at, len(words))
 
 
 def _batches(number: str) -> Optional[int]:
@@ -367,37 +363,53 @@ def _batches(number: str) -> Optional[int]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _code_of(path: str) -> CodeType:
+def _source_of(path: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
-            # Since Python 3.9 a program has its absolute path.
-            path = str(Path(path).absolute()) if sys.version_info >= (3, 9) else path
-            return compile(file.read(), path, "exec")
+        return Path(path).read_bytes()
     except OSError as error:
-        sys.exit("stallscope: cannot open %s: %s" % (path, error.strerror))
+        sentence = "stallscope: cannot open %s: %s" % (path, error.strerror)
+        if shutil.which(path) is not None and os.sep not in path:
+            sentence += "; launchers come first: %s ... -m stallscope.record SCRIPT" % path
+        print(sentence, file=sys.stderr)
+        # Python's own status.
+        sys.exit(2)
 
 
-def _run(code: CodeType) -> None:
+def _run(path: str, source: bytes) -> None:
     """Run a file as ``python FILE`` does: processes that it starts find its ``__main__``."""
-    path = code.co_filename
-    sys.path[0] = str(Path(path).resolve().parent)
+    # Since Python 3.9 a program has its absolute path.
+    path = str(Path(path).absolute()) if sys.version_info >= (3, 9) else path
+    if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(Path(path).resolve().parent)
+    module = _new_main()
+    module.__file__, module.__cached__ = path, None  # type: ignore[attr-defined]
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    exec(compile(source, path, "exec"), vars(module))
+
+
+def _new_main() -> ModuleType:
+    """Put a new module in the place of the one that runs this command."""
     module = ModuleType("__main__")
-    module.__file__ = path
     module.__builtins__ = __builtins__  # type: ignore[attr-defined]
-    sys.modules["__main__"] = module
-    exec(code, vars(module))
+    # Classes that spawned processes send back are looked up by the other name.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return module
 
 
-def _without_these_frames(program: str) -> None:
+def _print_tracebacks_without(program: str) -> None:
     """Print tracebacks as they are without these files."""
     original = sys.excepthook
 
     def print_traceback(
         kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
     ) -> None:
-        files = (__file__, program, runpy.__file__, "<frozen runpy>")
-        while trace is not None and trace.tb_frame.f_code.co_filename in files:
-            trace = trace.tb_next
-        original(kind, error.with_traceback(trace), trace)
+        files = (__file__, program)
+        # The frames up to these files; those of a module that runs as a program follow them.
+        frame, begins = trace, trace
+        while frame is not None:
+            if frame.tb_frame.f_code.co_filename in files:
+                begins = frame.tb_next
+            frame = frame.tb_next
+        original(kind, error.with_traceback(begins), begins)
 
     sys.excepthook = print_traceback

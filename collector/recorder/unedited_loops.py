@@ -16,6 +16,8 @@ from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Set
 
+from .input.loader_wrappers import each_of
+
 # This module is imported before frameworks are: nothing here imports one at the top.
 
 logger = logging.getLogger("stallscope")
@@ -277,7 +279,11 @@ class GluonLoops(Loops):
         self.patches = {
             "mxnet.gluon.data.dataloader": self._patch_loaders,
             "mxnet.gluon.trainer": self._patch_trainer,
+            "mxnet.io.io": self._patch_iterators,
         }
+
+    def _patch_iterators(self, module: ModuleType) -> None:
+        self._patch_loader(module.DataIter)
 
     def _patch_trainer(self, module: ModuleType) -> None:
         self._script.imported.add("MXNet")
@@ -329,7 +335,9 @@ class _Batches:
 
     def __init__(self, loops: Loops, loader: Any, batches: Iterator[Any]) -> None:
         self._loops = loops
-        self._given = self._batches = batches
+        self._given = batches
+        # What a loader that is its own iterator gives is not another loop over it.
+        self._batches = each_of(batches) if batches is loader else batches
         self._began = False
         self._recorded = False
         self.loader = loader

@@ -185,6 +185,17 @@ def test_trainers_of_libraries_are_recorded(
     check_steps(fit, STEPS - steps, steps)
 
 
+def test_ranks_that_lightning_starts_are_recorded(tmp_path: Path) -> None:
+    needs(KERAS3)
+    ran, fits = recorded(tmp_path, "lightning_that_launches", KERAS3)
+    assert [fit.log.rank for fit in fits] == [0, 1]
+    for fit in fits:
+        # The ranks share the batches.
+        check_steps(fit, 0, STEPS // 2)
+    (said,) = ran.said
+    assert "records the fit of Lightning's Trainer in " in said
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_loop_of_gluon_is_recorded(tmp_path: Path, ranks: int) -> None:
     needs(MXNET)
@@ -200,6 +211,14 @@ def test_a_loop_of_gluon_is_recorded(tmp_path: Path, ranks: int) -> None:
         assert fit.log.ended
     (said,) = ran.said
     assert ("a loop of MXNet (SGD)" if ranks == 1 else "(SGD, DistributedTrainer)") in said
+
+
+def test_a_loop_over_an_iterator_of_mxnet_is_recorded(tmp_path: Path) -> None:
+    needs(MXNET)
+    ran, (fit,) = recorded(tmp_path, "gluon_with_iterators", MXNET)
+    assert "records a loop of MXNet (SGD) in " in "".join(ran.said)
+    check_steps(fit, 1, STEPS - 1)
+    assert fit.kinds.count("epoch") == EPOCHS
 
 
 PROBED: tuple[list[str], dict[str, str]] = (["--probe-input", "4"], {})
@@ -267,7 +286,7 @@ def test_a_module_is_run_with_its_arguments(training_side: None, tmp_path: Path)
 
 def test_a_missing_script_is_one_sentence(training_side: None, tmp_path: Path) -> None:
     launched = launch_words(tmp_path / "printed.txt", ["python", *RECORD], "missing.py")
-    assert launched.wait() == 1
+    assert launched.wait() == 2
     (line,) = launched.output.splitlines()
     assert line.startswith("stallscope: cannot open ")
     assert line.endswith("missing.py: No such file or directory")

@@ -201,7 +201,7 @@ def trainer() -> None:
     finish(model)
 
 
-def lightning() -> None:
+def lightning(ranks: int = 1) -> None:
     torch, data, model = torch_parts()
     import lightning.pytorch as library
 
@@ -218,8 +218,13 @@ def lightning() -> None:
 
     loader = torch.utils.data.DataLoader(data, BATCH)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    library.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=1, **quiet).fit(Module(), loader)
+    trainer = library.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=ranks, **quiet)
+    trainer.fit(Module(), loader)
     finish(model)
+
+
+def lightning_that_launches() -> None:
+    lightning(ranks=2)
 
 
 def accelerate() -> None:
@@ -238,7 +243,7 @@ def accelerate() -> None:
     finish(model)
 
 
-def gluon(is_reduced: bool = False) -> None:
+def gluon(is_reduced: bool = False, has_iterators: bool = False) -> None:
     import mxnet as mx
     import numpy as np
     from mxnet import autograd, gluon
@@ -262,19 +267,30 @@ def gluon(is_reduced: bool = False) -> None:
     compare = gluon.loss.SoftmaxCrossEntropyLoss()
     loader = gluon.data.DataLoader(data, BATCH, last_batch="keep")
     held_out = gluon.data.DataLoader(data, BATCH)
+    if has_iterators:
+        # Its last batch is filled up.
+        loader = mx.io.NDArrayIter(inputs, random.integers(0, 4, samples), BATCH)
+        held_out = mx.io.NDArrayIter(inputs, None, BATCH)
     for _ in range(EPOCHS):
-        for features, labels in loader:
+        for iterator in (loader, held_out) if has_iterators else ():
+            iterator.reset()
+        for batch in loader:
+            features, labels = (batch.data[0], batch.label[0]) if has_iterators else batch
             with autograd.record():
                 loss = compare(model(features), labels)
             loss.backward()
             trainer.step(len(labels))
-        for features, _labels in held_out:
-            model(features).wait_to_read()
+        for batch in held_out:
+            model(batch.data[0] if has_iterators else batch[0]).wait_to_read()
     printed_weights(value.data().asnumpy() for value in model.collect_params().values())
 
 
 def gluon_with_horovod() -> None:
     gluon(is_reduced=True)
+
+
+def gluon_with_iterators() -> None:
+    gluon(has_iterators=True)
 
 
 def nothing() -> None:
