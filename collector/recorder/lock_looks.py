@@ -24,7 +24,7 @@ import time
 
 # The mean time between two looks. After so many of them the next ones come half as often, down to a few
 # a second: much is known by then.
-_PERIOD_NS, _MANY, _RAREST = 4_000_000, 4_000, 64
+_PERIOD_NS, _MANY, _RAREST = 5_000_000, 4_000, 64
 # A look stands for the time since the one before, which is longer where cores are busy, but not for
 # that in which the process was suspended.
 _LONGEST_NS = 1_000_000_000

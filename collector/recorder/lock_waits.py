@@ -314,8 +314,11 @@ class _Looker:
         Raises:
             OSError: if it has ended.
         """
-        numbers = (tuple(map(int, line.split())) for line in self._lines(seconds))
-        return [_Report(*line[:5], line[5:]) for line in numbers]
+        numbers = (map(int, line.split()) for line in self._lines(seconds))
+        return [
+            _Report(number, at, stands_for, looks, all_looks, tuple(running))
+            for number, at, stands_for, looks, all_looks, *running in numbers
+        ]
 
     def close(self) -> None:
         """Let it end."""

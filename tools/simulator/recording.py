@@ -36,7 +36,7 @@ _PROCESS_START_US = -500_000
 # The numbers in a sample.
 _TOKENS = 1024
 # The mean time between looks at the training thread, microseconds.
-_LOOKS_EVERY_US = 4_000
+_LOOKS_EVERY_US = 5_000
 # Intervals at the end of an epoch, in order.
 _EPOCH_KINDS = (VALIDATION, CHECKPOINT, EPOCH)
 
