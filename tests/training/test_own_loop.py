@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
-from training.recorded import TIMESTAMPS, Recorded, check_steps
+from training.recorded import TIMESTAMPS, Recorded, check_padding, check_steps
 from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
 
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
@@ -53,6 +53,16 @@ def test_gradients_that_the_user_reduces_and_marks_have_timestamps(
         for fit in results.fits("loop_marked_by_hand", ranks=count):
             check_steps(fit, 0, 12)
             assert fit.facts["stamps"] == {"placed": list(TIMESTAMPS), "reason": None}
+
+
+def test_tokens_and_padding_of_some_batches_are_counted(
+    recorded: Recorded, recorded_alone: Recorded
+) -> None:
+    for results, case, ranks in (
+        (recorded, "loop_padded", 2),
+        (recorded_alone, "loop_padded_with_lengths", 1),
+    ):
+        check_padding(results, case, ranks, steps=(0, 8, 16))
 
 
 def test_each_new_shape_is_traced_unless_shapes_are_relaxed(recorded: Recorded) -> None:

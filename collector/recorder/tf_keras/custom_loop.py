@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections import deque
@@ -15,13 +16,22 @@ import tensorflow as tf
 from ..base_recording import BaseRecording
 from ..guards import JUMP_NS, never_raises, read_clocks, while_running
 from ..hangs import Position
+from ..job.job_facts import known
 from ..job.world import is_elastic, world_of_training
 from ..keras_common.finished_calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..loop_steps import elements_of, total_of
+from ..loop_steps import elements_of, emit_counts, total_of
 from ..options import Options
 from ..session import Session
 from ..step_log.line_format import EPOCH, StepRow
-from .gradient_marks import DATA, GRADIENTS, REDUCED, FinishedStep, Marks, TracedMarks
+from .gradient_marks import (
+    DATA,
+    GRADIENTS,
+    REDUCED,
+    FinishedStep,
+    Marks,
+    TracedMarks,
+    counted_on_host,
+)
 from .instrument import gradient_facts
 from .tf_keras_facts import model_facts, parameters, passes_counted
 
@@ -139,7 +149,7 @@ class CustomLoop(BaseRecording):
         marks = self._marks
         # Marks of the previous step, and marks between steps, which belong to none.
         marks.data = marks.gradients = marks.reduced = None
-        marks.shapes = []
+        marks.shapes, marks.padded = [], None
         begin = self._begin = now()
         self._own_ns = begin - entered
 
@@ -169,6 +179,7 @@ class CustomLoop(BaseRecording):
                 marks.gradients,
                 marks.reduced,
                 marks.shapes,
+                marks.padded,
                 self._own_ns,
                 self._recorded_at,
             )
@@ -208,6 +219,9 @@ class CustomLoop(BaseRecording):
                 self._count(session, step.recorded_at)
                 self._end_without_recorder = step.end - step.own_ns
                 session.step(self._row(session, step, next_begin))
+                if step.padded is not None:
+                    padded = known(functools.partial(counted_on_host, step.padded))
+                    emit_counts(padded, step.begin, True, self._emit_counted)
 
     def _count(self, session: Session, recorded_at: Optional[int]) -> None:
         """Count the cost of recording the step that became a row last."""

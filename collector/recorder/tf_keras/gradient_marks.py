@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from time import monotonic_ns
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
+from ..job.job_facts import known
 from ..keras_common.finished_calls import RESOLUTION_NS
-from ..loop_steps import Shape
+from ..loop_steps import COUNTED, Lengths, Shape, padded_in
 from .instrument import done, in_xla, tensors_of
 from .loader import shape_in
 from .timestamp_ring import TimestampRing
@@ -33,6 +35,8 @@ class FinishedStep(NamedTuple):
     reduced: Optional[int]
     #: The shapes of the batches that were passed.
     shapes: List[Shape]
+    #: What tells the tokens in the first of them, for some batches.
+    padded: Any
     #: Nanoseconds that recording took up to the step's end, and when the recorder was done with the
     #: previous step.
     own_ns: int
@@ -56,6 +60,7 @@ class Marks:
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
+        "_batches",
         "_read",
         "_traced",
         "data",
@@ -63,6 +68,7 @@ class Marks:
         "gradients",
         "has_news",
         "on_host",
+        "padded",
         "placed",
         "reduced",
         "samples",
@@ -82,6 +88,9 @@ class Marks:
         self.samples: Optional[int] = None
         #: The shapes of the batches that were passed in the current step.
         self.shapes: List[Shape] = []
+        #: What tells the tokens in the first of them, of one in ``COUNTED``; None of the others.
+        self.padded: Any = None
+        self._batches = 0
         #: The host's marks in the current step, by name.
         self.data: Optional[int] = None
         self.gradients: Optional[int] = None
@@ -110,6 +119,9 @@ class Marks:
             self._learn(tensors)
             if name == DATA and tensors is not None:
                 self._add(shape_in(tensors))
+                if not self._batches % COUNTED:
+                    self.padded = known(functools.partial(padded_in, tensors, _is_on_host))
+                self._batches += 1
 
     def mark_data_again(self, first: Any, now: int) -> None:
         """Mark data as ``mark`` does, after the host's first mark; ``first`` is an eager tensor."""
@@ -212,3 +224,14 @@ class Marks:
         if name not in self.placed:
             self.placed.append(name)
             self.has_news = True
+
+
+def counted_on_host(padded: Any) -> Any:
+    """Return what ``padded_in`` has returned as NumPy's arrays."""
+    if isinstance(padded, Lengths):
+        return Lengths(padded.lengths.numpy(), tuple(padded.shape))
+    return None if padded is None else padded.numpy()
+
+
+def _is_on_host(tensor: Any) -> bool:
+    return isinstance(tensor, tf.Tensor) and "CPU" in tensor.device

@@ -146,6 +146,40 @@ def loop_traced_once(case: Case) -> Any:
     return train(Repeating(), case.folder, reduce_retracing=True)
 
 
+class Padded(Training):
+    """Train on texts of different lengths, and count their tokens and padding."""
+
+    def __init__(self, has_mask: bool) -> None:
+        super().__init__()
+        self._has_mask = has_mask
+        self.counted: list[list[int]] = []
+
+    def batches(self, count: int = STEPS) -> Iterator[Any]:
+        random = np.random.default_rng(self.rank)
+        for _ in range(count):
+            lengths = random.integers(1, 9, BATCH)
+            mask = (np.arange(8) < lengths[:, None]).astype(np.int32)
+            self.counted.append([int(mask.sum()), int((1 - mask).sum())])
+            about = {"attention_mask": mask} if self._has_mask else {"lengths": lengths}
+            inputs = {"inputs": mask * random.random((BATCH, 8), np.float32), **about}
+            yield {name: tf.constant(array) for name, array in inputs.items()}
+
+    def loss(self, batch: Any) -> Any:
+        return super().loss(tf.cast(batch["inputs"], tf.float32))
+
+
+@ranked
+def loop_padded(case: Case) -> Any:
+    training = Padded(has_mask=True)
+    return {**train(training, case.folder), "counted": training.counted}
+
+
+@alone
+def loop_padded_with_lengths(case: Case) -> Any:
+    training = Padded(has_mask=False)
+    return {**train(training, case.folder, in_graph=False), "counted": training.counted}
+
+
 @ranked
 def loop_raises(case: Case) -> Any:
     training = Training()
