@@ -8,7 +8,8 @@ engine is queried for them, and on JAX a thread wakes up. These two train with s
 A process trains in turns with the recorder and with a bare tool, which is called as often in a step and
 only reads the clock. Both are timed from outside, around their functions (small/turns.py); only around
 Keras' train function the recorder's own count is used. If the machine slows down, both become slower,
-and their ratio stays.
+and their ratio stays. In custom loops of Keras 2 a third tool has the recorder's calls, keeps the
+readings of the clock and the batch's shape, and does nothing else: any recorder must do that.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Turn(NamedTuple):
     #: In the recorder and in the bare tool, seen from outside.
     recorder_us: float
     bare_us: float
+    #: In a tool with the recorder's own calls; 0 where none trains.
+    same_calls_us: float
     rows: list[bytes]
 
 
@@ -91,20 +94,22 @@ def network_figures(training: Training, layers: int, turns: list[Turn]) -> Itera
     else:
         name = f"{what}: host part per step"
         yield at_most(name, own_us, "µs", LIMIT_US)
-        yield against_bare(what, turns)
+        yield against(what, turns, "a bare tool", "bare_us")
+        if turns[0].same_calls_us:
+            yield against(what, turns, "the same calls", "same_calls_us")
     rows = [row for turn in turns for row in turn.rows]
     yield at_most(f"{what}: bytes per step and rank", sum(map(len, rows)) / len(rows), "B", 64)
 
 
-def against_bare(what: str, turns: list[Turn]) -> Figure:
-    """Return the time in the recorder as a multiple of the bare tool's, turn by turn."""
+def against(what: str, turns: list[Turn], alternative: str, name: str) -> Figure:
+    """Return the time in the recorder as a multiple of another tool's, turn by turn."""
     return times_as_much(
-        f"{what}: time in the recorder per step, against a bare tool",
+        f"{what}: time in the recorder per step, against {alternative}",
         median(turn.recorder_us for turn in turns),
         "µs",
-        "a bare tool",
-        median(turn.bare_us for turn in turns),
-        over_rounds([turn.recorder_us / turn.bare_us for turn in turns]),
+        alternative,
+        median(getattr(turn, name) for turn in turns),
+        over_rounds([turn.recorder_us / getattr(turn, name) for turn in turns]),
         MOST_TIMES,
     )
 
@@ -122,9 +127,11 @@ def turns_in(folder: Path) -> list[Turn]:
     """Read the turns of a training."""
     spent: dict[str, list[float]] = json.loads((folder / "spent.json").read_text())
     turns = []
-    for number, (recorder_us, bare_us) in enumerate(zip(spent["recorded"], spent["bare"])):
-        logs = folder / f"turn-{number}"
+    others = spent.get("same_calls", [0.0] * len(spent["bare"]))
+    for number, times in enumerate(zip(spent["recorded"], spent["bare"], others, strict=True)):
+        logs, (recorder_us, bare_us, same_calls_us) = folder / f"turn-{number}", times
         own_us = host_part_us(logs)
         # With Keras, nothing is timed from outside.
-        turns.append(Turn(own_us, recorder_us or own_us, bare_us, step_rows(logs)))
+        recorder_us = recorder_us or own_us
+        turns.append(Turn(own_us, recorder_us, bare_us, same_calls_us, step_rows(logs)))
     return turns

@@ -1,6 +1,7 @@
 """Train in turns in one process, with StepLogger and with a bare tool, on networks of two sizes.
 
-The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages".
+The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages". A third arm, where
+there is one, has all calls that StepLogger's users write, and does only what none of them can leave out.
 
 Writes OUT/LAYERS/turn-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm and
 turn, the median over steps of the microseconds that training spends in the tool (see Ruler).
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple, Union
 
 #: Dense layers before the last; each has two gradients.
 LAYERS = (10, 80)
@@ -109,8 +110,11 @@ class Bare:
             keep(monotonic_ns())
 
 
-#: Train with StepLogger in this folder, and train with the bare tool.
-Arms = Tuple[Callable[[Path], None], Callable[[Bare], None]]
+#: Train with StepLogger in this folder, train with the bare tool, and with one that has the same calls.
+Arms = Union[
+    Tuple[Callable[[Path], None], Callable[[Bare], None]],
+    Tuple[Callable[[Path], None], Callable[[Bare], None], Callable[[Bare], None]],
+]
 
 
 def run(
@@ -128,16 +132,15 @@ def run(
     out, steps, ruler = Path(sys.argv[1]), int(sys.argv[2]), Ruler()
     prepare(ruler)
     for layers in LAYERS:
-        recorded, bare = arms_of(layers, steps, ruler)
+        arms: Dict[str, Callable[[Any], None]] = dict(
+            zip(("recorded", "bare", "same_calls"), arms_of(layers, steps, ruler))
+        )
         folder = out / str(layers)
-        spent: Dict[str, List[float]] = {"recorded": [], "bare": []}
+        spent: Dict[str, List[float]] = {name: [] for name in arms}
         for turn in range(TURNS):
-            # The second arm of a turn may find warmer caches.
-            for arm in ("recorded", "bare") if turn % 2 else ("bare", "recorded"):
-                if arm == "bare":
-                    bare(Bare())
-                else:
-                    recorded(folder / f"turn-{turn}")
-                spent[arm].append(ruler.take_us(steps))
+            # A later arm of a turn may find warmer caches.
+            for name in list(arms) if turn % 2 else reversed(list(arms)):
+                arms[name](folder / f"turn-{turn}" if name == "recorded" else Bare())
+                spent[name].append(ruler.take_us(steps))
         if writes:
             (folder / "spent.json").write_text(json.dumps(spent))

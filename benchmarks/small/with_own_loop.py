@@ -10,6 +10,25 @@ from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 from stallscope.keras import StepLogger
 
 
+class SameCalls:
+    """A tool that is called as StepLogger is, and keeps the readings and the batch's shape."""
+
+    def __init__(self, tool: Bare) -> None:
+        self._keep: Callable[[Any], None] = tool.keep
+
+    def step(self) -> "SameCalls":
+        return self
+
+    def __enter__(self) -> None:
+        self._keep(monotonic_ns())
+
+    def __exit__(self, *_: Any) -> None:
+        self._keep(monotonic_ns())
+
+    def mark(self, name: str, batch: Any) -> None:
+        self._keep((name, monotonic_ns(), batch._shape_tuple()))
+
+
 def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
     hidden = [tf.keras.layers.Dense(WIDTH, activation="relu") for _ in range(layers)]
     model = tf.keras.Sequential([tf.keras.Input((WIDTH,)), *hidden, tf.keras.layers.Dense(10)])
@@ -29,19 +48,23 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
 
         return train
 
+    def loop(log: Any, train: Any) -> None:
+        mark = ruler.around(log.mark)
+        begin = ruler.around(lambda: log.step().__enter__())
+        end = ruler.around(log.step().__exit__)
+        for _ in range(steps):
+            begin()
+            inputs, labels = next(batches)
+            mark("data", inputs)
+            train(inputs, labels)
+            # As a with statement ends.
+            end(None, None, None)
+
     def recorded(out: Path) -> None:
         with StepLogger(out, model=model, optimizer=optimizer) as log:
-            train, mark = graph(log.watch), ruler.around(log.mark)
-            begin = ruler.around(lambda: log.step().__enter__())
-            end = ruler.around(log.step().__exit__)
+            train = graph(log.watch)
             with log.epoch():
-                for _ in range(steps):
-                    begin()
-                    inputs, labels = next(batches)
-                    mark("data", inputs)
-                    train(inputs, labels)
-                    # As a with statement ends.
-                    end(None, None, None)
+                loop(log, train)
 
     def bare(tool: Bare) -> None:
         train, call = graph(lambda tape: tape), ruler.around(lambda: tool.keep(monotonic_ns()))
@@ -52,7 +75,10 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
             train(inputs, labels)
             call()
 
-    return recorded, bare
+    def same_calls(tool: Bare) -> None:
+        loop(SameCalls(tool), graph(lambda tape: tape))
+
+    return recorded, bare, same_calls
 
 
 run(arms)

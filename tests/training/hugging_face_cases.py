@@ -47,6 +47,7 @@ from transformers import (
     default_data_collator,
 )
 
+from stallscope.collector.recorder.pytorch.batches import full_batches
 from stallscope.transformers import StepLogger
 
 BATCH = 16
@@ -508,6 +509,32 @@ def copies_of(case: TrainerCase, loop: type[Prepared], module: Any, name: str) -
         return {**trained, "restored": getattr(module, name) is slow_copy}
     finally:
         setattr(module, name, copy)
+
+
+@alone
+def accelerate_full_batches(case: TrainerCase) -> Any:
+    """Compare the batches that are said to be full with those that the ranks' loaders give."""
+    full, wrong = 0, []
+    for samples, ranks, *settings in itertools.product(
+        (1, 20, 99), (1, 2, 3), *[(True, False)] * 3
+    ):
+        loader = DataLoader(torch.arange(samples), 6, drop_last=settings[0])
+        for rank in range(ranks):
+            prepared = data_loader.prepare_data_loader(
+                loader,
+                num_processes=ranks,
+                process_index=rank,
+                even_batches=settings[1],
+                split_batches=settings[2],
+                put_on_device=False,
+                rng_types=[],
+            )
+            for given in (prepared, data_loader.skip_first_batches(prepared, 2)):
+                count, shape = full_batches(given)
+                full += count
+                if count and [len(batch) for batch in given][:count] != [*shape] * count:
+                    wrong.append([samples, ranks, rank, *settings])
+    return {"full": full, "wrong": wrong}
 
 
 @alone

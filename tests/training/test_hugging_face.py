@@ -201,6 +201,11 @@ class TestAccelerateRanks(AccelerateContract, TwoRanks):
 
 
 class TestAccelerateAlone(AccelerateContract, OneProcess):
+    def test_batches_that_are_said_to_be_full_are(self, recorded: Recorded) -> None:
+        result = recorded.result("accelerate_full_batches")
+        assert result["full"] > 100
+        assert result["wrong"] == []
+
     def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
         check_copies(recorded, "accelerate_copies")
 

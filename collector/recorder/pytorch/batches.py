@@ -67,28 +67,39 @@ def full_batches(loader: Any) -> Tuple[int, Optional[Sequence[int]]]:
     """Return the number of batches at the start that are certainly full, and the start of their shape.
 
     A tensor makes its shape anew for every caller, which is half the cost of an iteration. The shape is
-    known for torch's own loader with its own collate function; elsewhere the result is 0.
+    known for torch's own loader with its own collate function, also in Accelerate's. Elsewhere the
+    result is 0.
     """
+    ranks = 1
+    if _is_accelerates(loader, "DataLoaderShard") and not loader.skip_batches:
+        loader = getattr(loader, "base_dataloader", loader)
+    batches: Any = getattr(loader, "batch_sampler", None)
+    if _is_accelerates(batches, "BatchSamplerShard") and not batches.split_batches:
+        ranks, batches = batches.num_processes, batches.batch_sampler
     if (
         type(loader) is not DataLoader
-        or type(loader.batch_sampler) is not BatchSampler
+        or type(batches) is not BatchSampler
         or isinstance(loader.dataset, IterableDataset)
         or loader.collate_fn is not _default_collate
         # Workers may deliver the last batch early.
         or not getattr(loader, "in_order", True)
         # One sample may have any shape; several of them are stacked, and have the same.
-        or loader.batch_size == 1
+        or batches.batch_size == 1
     ):
         return 0, None
-    batches: Any = loader.batch_sampler
     # A custom sampler may give fewer samples than its length says, or have no length.
-    if not type(batches.sampler).__module__.startswith("torch."):
+    if not type(batches.sampler).__module__.startswith(("torch.", "accelerate.")):
         return 0, None
     try:
-        return len(batches.sampler) // batches.batch_size, (batches.batch_size,)
+        return len(batches.sampler) // batches.batch_size // ranks, (batches.batch_size,)
     except Exception:
         # Most samplers call the data set, which is user code.
         return 0, None
+
+
+def _is_accelerates(part: Any, name: str) -> bool:
+    kind = type(part)
+    return kind.__name__ == name and kind.__module__ == "accelerate.data_loader"
 
 
 # -- Fetch batches ahead: which loaders allow it, and how much memory that takes ------------------

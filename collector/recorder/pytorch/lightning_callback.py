@@ -135,7 +135,7 @@ class LightningRecording(TrainerRecording):
     """A Trainer's ``fit``."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
-    __slots__ = ("_batches", "_full", "_full_shape", "_in_batch", "_trainer")
+    __slots__ = ("_batches", "_full", "_full_shape", "_in_batch", "_probes", "_trainer")
 
     def __init__(self, trainer: Any, module: Any, options: Options, figures: LoaderFigures) -> None:
         # Without a strategy that wraps it, the model is the module itself.
@@ -145,6 +145,7 @@ class LightningRecording(TrainerRecording):
         optimizers = list(getattr(trainer, "optimizers", ()))
         super().__init__(optimizers[0] if optimizers else None, model, options)
         self._trainer = trainer
+        self._probes = bool(options.probe_input)
         self._loader_figures = figures
         # The fetcher's iterator of this epoch, watched by the input probe.
         self._batches: Any = None
@@ -190,7 +191,7 @@ class LightningRecording(TrainerRecording):
         self._full, self._full_shape = full_batches(loader)
 
     def _before_fetch(self) -> None:
-        if self._options.probe_input and self.running:
+        if self._probes and self.running:
             self._watch_fetcher()
         # A training step that takes the iterator fetches in the middle of its iteration.
         if not self._in_batch:
@@ -214,9 +215,8 @@ class LightningRecording(TrainerRecording):
         if iteration is None or self._device is not None:
             self.data_arrived(None)
             return
-        # As data_arrived does, without the call: its batch is not known yet.
-        data = iteration.data = monotonic_ns()
-        self._own_ns += monotonic_ns() - data
+        # As data_arrived does, without the call: its batch is not known yet, so nothing else is done.
+        iteration.data = monotonic_ns()
 
     def begin_batch(self, batch: Any, index: int) -> None:
         """Pass a batch to the training step, the ``index``-th of its epoch."""

@@ -235,6 +235,7 @@ class Recording(IterationRecording):
         now, gradients, waiting = monotonic_ns, self._gradients, self._waiting
         finished, most_waiting, tensor = waiting.append, MOST_WAITING, torch.Tensor
         device, device_steps, read_some = self._device, self._device_steps, None
+        times_gradients = self._times_gradients
         # A loader that begins to capture a graph, and leaves its end to training, is none.
         timestamp = None if device is None else device.timestamp
         arrived = None if device is None else device.timestamp_outside_captures
@@ -246,18 +247,22 @@ class Recording(IterationRecording):
                 iteration = self._iteration
                 if iteration is not None:
                     data = iteration.data = now()
-                    if arrived is not None:
-                        iteration.device_data = arrived()
-                    if full > 0:
+                    if full > 0 and arrived is None:
+                        # Nothing else is done that another reading of the clock could measure.
                         iteration.shape = shape
-                    elif type(batch) is tensor:
-                        iteration.shape = batch.shape
                     else:
-                        try:
-                            iteration.shape = shape_in(batch)
-                        except Exception as error:
-                            self.fail(error)
-                    self._own_ns += now() - data
+                        if arrived is not None:
+                            iteration.device_data = arrived()
+                        if full > 0:
+                            iteration.shape = shape
+                        elif type(batch) is tensor:
+                            iteration.shape = batch.shape
+                        else:
+                            try:
+                                iteration.shape = shape_in(batch)
+                            except Exception as error:
+                                self.fail(error)
+                        self._own_ns += now() - data
                 full -= 1
                 yield batch
                 iteration = self._iteration
@@ -294,11 +299,11 @@ class Recording(IterationRecording):
                             on_device,
                         )
                     )
-                    if ready is None or gradients.on_gradient is None:
-                        gradients.forget()
-                    else:
+                    if ready is not None and gradients.on_gradient is not None:
                         # A backward pass that ended normally leaves nothing else to reset.
                         gradients.last = None
+                    elif times_gradients:
+                        gradients.forget()
                     # Reuse the object, which is in the CPU's caches.
                     iteration.data = iteration.shape = None
                     iteration.reductions = []

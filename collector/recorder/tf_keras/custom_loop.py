@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from time import monotonic_ns
 from types import SimpleNamespace
-from typing import Any, Callable, Deque, Iterator, Optional, Tuple, Type
+from typing import Any, Callable, Deque, Iterator, Optional, Type
 
 import tensorflow as tf
 
@@ -24,11 +24,17 @@ from ..options import Options
 from ..session import Session
 from ..step_log.line_format import EPOCH, StepRow
 from .gradient_marks import (
+    BEGIN,
     DATA,
+    END,
     GRADIENTS,
+    OWN_NS,
+    PLACES,
     REDUCED,
+    SHAPES,
     FinishedStep,
     Marks,
+    RunningStep,
     TracedMarks,
     counted_on_host,
 )
@@ -47,20 +53,22 @@ class CustomLoop(BaseRecording):
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
-        "_begin",
+        "_batch_kind",
         "_check_at",
         "_clock",
-        "_depth",
         "_end_without_recorder",
         "_epoch",
         "_finished",
         "_lock",
         "_marks",
         "_model",
+        "_nested",
         "_optimizer",
-        "_own_ns",
         "_recorded_at",
+        "_records",
+        "_sequence",
         "_single",
+        "_step",
         "_traced",
         "is_elastic",
     )
@@ -75,23 +83,27 @@ class CustomLoop(BaseRecording):
         self._optimizer = optimizer or getattr(model, "optimizer", None)
         self._traced = traced
         self._marks = Marks(traced)
-        # Steps that have started and not ended: a nested step is part of the outer one.
-        self._depth = 0
-        # When the current step started; None where none is recorded.
-        self._begin: Optional[int] = None
+        # What each step needs is in this object: others would be evicted, too. The type of eager
+        # tensors, and that of a sequence in which they are passed, after the host's first mark of data.
+        self._batch_kind: Optional[type] = None
+        self._sequence: Optional[type] = None
+        # Whether steps are recorded, as of the latest check.
+        self._records = False
+        # Steps within the current one that have not ended: they are part of it.
+        self._nested = 0
+        # The current step; None where none is recorded.
+        self._step: Optional[RunningStep] = None
         # Wall minus monotonic clock, as of the latest rows.
         self._clock = read_clocks()[1]
-        # Nanoseconds of the current step that the recorder used, when the recorder was done with the
-        # previous step, and when the step of the latest row would have ended without the recorder.
-        self._own_ns = 0
+        # When the recorder was done with the previous step, and when the step of the latest row would
+        # have ended without the recorder.
         self._recorded_at: Optional[int] = None
         self._end_without_recorder: Optional[int] = None
         # When the recorder next has work to do after a step.
         self._check_at = 0
         self._epoch = -1
-        # Finished steps that are not rows yet: the fields of a FinishedStep. Bare tuples: named ones
-        # take training ten times as long to make.
-        self._finished: Deque[Tuple[Any, ...]] = deque()
+        # Finished steps that are not rows yet.
+        self._finished: Deque[RunningStep] = deque()
         self._lock = threading.Lock()
 
     @never_raises
@@ -104,14 +116,15 @@ class CustomLoop(BaseRecording):
             "stamps": {"placed": [], "reason": None},
         }
         counted = passes_counted(self._optimizer)
-        self._open_session(world, facts, counted, self._settle, self._position)
+        session = self._open_session(world, facts, counted, self._settle, self._position)
+        self._records = session.recording
 
     def _position(self) -> Position:
         """Return the progress of the step, as far as the host's marks show it."""
-        begin, marks = self._begin, self._marks
-        if begin is None:
+        step = self._step
+        if step is None:
             return Position()
-        return Position(begin, marks.data, marks.gradients, marks.reduced)
+        return Position(step[BEGIN], *(step[place] for place in PLACES.values()))
 
     @never_raises
     def stop(self) -> None:
@@ -119,6 +132,7 @@ class CustomLoop(BaseRecording):
         if self._session is not None:
             if self._check_at:
                 self._check()
+            self._records = False
             self._settle()
             self._count(self._session, self._recorded_at)
             self._session.close(passes_counted(self._optimizer))
@@ -139,19 +153,21 @@ class CustomLoop(BaseRecording):
     # their own errors. Names of other modules are default arguments: looking up a global name there
     # takes as long as everything else.
 
-    def __enter__(self, now: Callable[[], int] = monotonic_ns) -> None:
+    def __enter__(
+        self, now: Callable[[], int] = monotonic_ns, begin_at: int = BEGIN, cost_at: int = OWN_NS
+    ) -> None:
         """Start a step; a nested step is part of the outer one."""
-        self._depth += 1
-        session = self._session
-        if self._depth > 1 or session is None or not session.recording:
+        if self._step is not None:
+            self._nested += 1
+            return
+        if not self._records:
             return
         entered = now()
-        marks = self._marks
-        # Marks of the previous step, and marks between steps, which belong to none.
-        marks.data = marks.gradients = marks.reduced = None
-        marks.shapes, marks.padded = [], None
-        begin = self._begin = now()
-        self._own_ns = begin - entered
+        # The fields of FinishedStep.
+        step = [self._epoch, None, None, None, None, None, (), None, 0, self._recorded_at]
+        self._step = step
+        begin = step[begin_at] = now()
+        step[cost_at] = begin - entered
 
     def __exit__(
         self,
@@ -159,42 +175,37 @@ class CustomLoop(BaseRecording):
         error: Any,
         trace: Any,
         now: Callable[[], int] = monotonic_ns,
+        end_at: int = END,
     ) -> None:
         """End the step; drop it if it raised."""
-        self._depth -= 1
-        begin = self._begin
-        if self._depth or begin is None:
+        if self._nested:
+            self._nested -= 1
             return
-        self._begin = None
+        step = self._step
+        if step is None:
+            return
+        self._step = None
         if kind is not None:
             return
-        end, marks = now(), self._marks
-        # The fields of FinishedStep.
-        self._finished.append(
-            (
-                self._epoch,
-                begin,
-                end,
-                marks.data,
-                marks.gradients,
-                marks.reduced,
-                marks.shapes,
-                marks.padded,
-                self._own_ns,
-                self._recorded_at,
-            )
-        )
+        end = step[end_at] = now()
+        self._finished.append(step)
         if end >= self._check_at:
             self._check()
         self._recorded_at = now()
 
-    @while_running
     def _check(self) -> None:
         """Run the work that only some steps need."""
-        if self._marks.has_news:
-            self._record_facts()
-        if len(self._finished) >= MOST_WAITING:
-            self._settle()
+        self._records = self.running
+        if not self._records:
+            self._finished.clear()
+            return
+        try:
+            if self._marks.has_news:
+                self._record_facts()
+            if len(self._finished) >= MOST_WAITING:
+                self._settle()
+        except Exception as error:  # no error may reach training
+            self.fail(error)
         self._check_at = monotonic_ns() + CHECK_INTERVAL_NS
 
     @never_raises
@@ -202,6 +213,9 @@ class CustomLoop(BaseRecording):
         """Make rows of the finished steps; the flushing thread calls it too."""
         session = self._session
         if session is None:
+            return
+        if not session.recording:
+            self._finished.clear()
             return
         with self._lock:
             # Take the steps first: then the marks of their graphs are complete.
@@ -251,36 +265,57 @@ class CustomLoop(BaseRecording):
             total_of(map(elements_of, step.shapes)),
         )
 
-    # Not decorated, as in StepLogger: only _mark is hidden from autograph.
+    # Not decorated, as in StepLogger: only _mark is hidden from autograph. What is seldom is elsewhere:
+    # the size of the code counts, too.
     def mark(
         self,
         name: str,
         tensors: Any,
         now: Callable[[], int] = monotonic_ns,
         kind_of: Callable[[Any], type] = type,
-        several: Tuple[type, ...] = (tuple, list),
         data: str = DATA,
+        data_at: int = PLACES[DATA],
+        shapes_at: int = SHAPES,
+        cost_at: int = OWN_NS,
     ) -> None:
         """Set a mark now or, in a trace, in every run of the graph."""
         entered = now()
-        marks = self._marks
-        first = tensors[0] if kind_of(tensors) in several and tensors else tensors
+        step = self._step
+        first = tensors[0] if kind_of(tensors) is self._sequence and tensors else tensors
         # Asking TensorFlow whether it traces a graph takes longer than the rest of a step.
-        if kind_of(first) is not marks.eager or name not in marks.on_host:
-            self._mark(name, tensors)
-        elif name == data:
-            marks.mark_data_again(first, entered)
+        if name == data and kind_of(first) is self._batch_kind and step is not None:
+            # As ``Marks.mark`` does after its first mark.
+            if step[data_at] is None:
+                step[data_at] = entered
+            # Faster than ``shape``. Marks have checked that the method exists.
+            shape = first._shape_tuple()
+            if shape:
+                step[shapes_at] += (shape,)
         else:
-            setattr(marks, name, entered)
-        self._own_ns += now() - entered
+            self._mark_otherwise(name, tensors, entered)
+        if step is not None:
+            step[cost_at] += now() - entered
+
+    def _mark_otherwise(self, name: str, tensors: Any, entered: int) -> None:
+        """Set another mark than that of data, its first mark, one of other data, or one in a trace."""
+        step, marks = self._step, self._marks
+        first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+        if name == DATA or name not in marks.on_host or type(first) is not marks.eager:
+            self._mark(name, tensors)
+        elif step is not None:
+            step[PLACES[name]] = entered
 
     @tf.autograph.experimental.do_not_convert
     @while_running
     def _mark(self, name: str, tensors: Any) -> None:
-        traced = self._traced
+        traced, marks = self._traced, self._marks
         if name == GRADIENTS and tensors is not None and not traced.gradients:
             traced.gradients = gradient_facts(tf.nest.flatten(tensors), None)
-        self._marks.mark(name, tensors)
+        marks.mark(name, tensors, self._step)
+        if name == DATA and DATA in marks.on_host:
+            kind = type(tensors)
+            self._sequence = kind if kind in (tuple, list) else None
+            self._batch_kind = marks.eager
 
     @while_running
     def watch(self, tape: Any) -> None:

@@ -19,6 +19,11 @@ from .timestamp_ring import TimestampRing
 #: The marks, in the order of a step.
 DATA, GRADIENTS, REDUCED = "data", "gradients", "reduced"
 MARKS = (DATA, GRADIENTS, REDUCED)
+#: A step while it goes on, with the fields of a FinishedStep: to make one takes ten times as long.
+RunningStep = List[Any]
+#: The places of its fields.
+BEGIN, END, SHAPES, PADDED, OWN_NS = 1, 2, 6, 7, 8
+PLACES = {DATA: 3, GRADIENTS: 4, REDUCED: 5}
 
 _SCOPE = "stallscope"
 
@@ -34,7 +39,7 @@ class FinishedStep(NamedTuple):
     gradients: Optional[int]
     reduced: Optional[int]
     #: The shapes of the batches that were passed.
-    shapes: List[Shape]
+    shapes: Tuple[Shape, ...]
     #: What tells the tokens in the first of them, for some batches.
     padded: Any
     #: Nanoseconds that recording took up to the step's end, and when the recorder was done with the
@@ -56,23 +61,18 @@ class TracedMarks:
 
 
 class Marks:
-    """The marks of the current step, and marks that graphs have set since the last reading."""
+    """Sets marks, and keeps those that graphs have set since the last reading."""
 
     # Slots, not a dict: training has just evicted everything from the CPU's caches.
     __slots__ = (
         "_batches",
         "_read",
         "_traced",
-        "data",
         "eager",
-        "gradients",
         "has_news",
         "on_host",
-        "padded",
         "placed",
-        "reduced",
         "samples",
-        "shapes",
         "trouble",
     )
 
@@ -86,23 +86,20 @@ class Marks:
         self.has_news = True
         #: Samples of the first batch that was passed.
         self.samples: Optional[int] = None
-        #: The shapes of the batches that were passed in the current step.
-        self.shapes: List[Shape] = []
-        #: What tells the tokens in the first of them, of one in ``COUNTED``; None of the others.
-        self.padded: Any = None
+        # How many batches may have told their tokens.
         self._batches = 0
-        #: The host's marks in the current step, by name.
-        self.data: Optional[int] = None
-        self.gradients: Optional[int] = None
-        self.reduced: Optional[int] = None
         #: Marks that the host has set at least once, and the type of eager tensors.
         self.on_host: List[str] = []
         self.eager: Optional[type] = None
         # For each mark in a graph: its timestamps that were read and not yet assigned to a step.
         self._read: Dict[str, Deque[int]] = {}
 
-    def mark(self, name: str, tensors: Any) -> None:
-        """Mark now; in a trace, mark every run of the graph."""
+    def mark(self, name: str, tensors: Any, step: Optional[RunningStep]) -> None:
+        """Mark now; in a trace, mark every run of the graph.
+
+        Args:
+            step: the current step; None for a mark between steps, which belongs to none.
+        """
         if name not in MARKS:
             self._trouble("there is no mark %r: use one of %s" % (name, ", ".join(MARKS)))
         elif not tf.executing_eagerly():
@@ -111,26 +108,17 @@ class Marks:
             self._trouble("on a GPU the host runs ahead of gradients outside of a tf.function")
         else:
             # The first batch of a step, and the last of its gradients.
-            if name != DATA or self.data is None:
-                setattr(self, name, monotonic_ns())
+            if step is not None and (name != DATA or step[PLACES[name]] is None):
+                step[PLACES[name]] = monotonic_ns()
             self._note_placed(name)
             if name not in self.on_host:
                 self.on_host.append(name)
             self._learn(tensors)
             if name == DATA and tensors is not None:
-                self._add(shape_in(tensors))
-                if not self._batches % COUNTED:
-                    self.padded = known(functools.partial(padded_in, tensors, _is_on_host))
+                self._add(shape_in(tensors), step)
+                if step is not None and not self._batches % COUNTED:
+                    step[PADDED] = known(functools.partial(padded_in, tensors, _is_on_host))
                 self._batches += 1
-
-    def mark_data_again(self, first: Any, now: int) -> None:
-        """Mark data as ``mark`` does, after the host's first mark; ``first`` is an eager tensor."""
-        if self.data is None:
-            self.data = now
-        # Faster than ``shape``. _learn has checked that the method exists.
-        shape = first._shape_tuple()
-        if shape:
-            self.shapes.append(shape)
 
     def read(self) -> None:
         """Read the marks of graphs, once for many steps; not thread-safe."""
@@ -203,11 +191,12 @@ class Marks:
             else:
                 self._note_placed(name)
 
-    def _add(self, shape: Optional[Shape]) -> None:
+    def _add(self, shape: Optional[Shape], step: Optional[RunningStep]) -> None:
         """Add the shape of a batch; a step may have several batches."""
         if shape and shape[0] is not None:
             self.samples = int(shape[0]) if self.samples is None else self.samples
-            self.shapes.append(shape)
+            if step is not None:
+                step[SHAPES] += (shape,)
 
     def _learn(self, tensors: Any) -> None:
         """Learn the type of eager tensors; symbolic tensors have another one."""

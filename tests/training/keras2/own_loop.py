@@ -373,21 +373,22 @@ def loop_while_the_clock_is_set(case: Case) -> Any:
 @alone
 def loop_with_slow_marks(case: Case) -> Any:
     """Make marks slow: that is the recorder's time."""
-    training, quick = Training(), Marks.mark_data_again
+    training, quick = Training(), Marks.mark
 
-    def slow(marks: Marks, first: Any, now: int) -> None:
+    def slow(marks: Marks, name: str, tensors: Any, step: Any) -> None:
         time.sleep(MARK_SECONDS)
-        quick(marks, first, now)
+        quick(marks, name, tensors, step)
 
-    Marks.mark_data_again = slow  # type: ignore[method-assign]
+    Marks.mark = slow  # type: ignore[method-assign]
     try:
         with training.logger(case.folder) as log:
             for batch in training.batches():
                 with log.step():
-                    log.mark("data", batch)
-                    log.mark("data", batch)
+                    # Only TensorFlow's tensors are marked without ``Marks.mark``.
+                    log.mark("data", batch.numpy())
+                    log.mark("data", batch.numpy())
     finally:
-        Marks.mark_data_again = quick  # type: ignore[method-assign]
+        Marks.mark = quick  # type: ignore[method-assign]
     return {"mark_seconds": MARK_SECONDS}
 
 
