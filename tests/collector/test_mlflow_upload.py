@@ -220,8 +220,10 @@ def test_a_server_that_starts_late_gets_everything(start: Starter, mlflow_server
         wait_until(lambda: not uploaders(run_id), "the end of the process that uploads")
         assert uploaded(run_id) == training.bytes()
     assert out == "done\n"
-    [warning] = err.splitlines()
+    warning, *later = err.splitlines()
     assert "failed: [Errno 111] Connection refused; uploads are retried" in warning
+    # On busy cores the upload may take longer than training waits for it.
+    assert all("still uploads logs" in line for line in later)
 
 
 def test_without_a_server_training_ends_and_says_how_to_upload_later(
@@ -233,7 +235,9 @@ def test_without_a_server_training_ends_and_says_how_to_upload_later(
     out, err = training.end()
     assert out == "done\n"
     assert f"stallscope collect {training.logs} --to mlflow:{'0' * 32} uploads the rest" in err
-    assert "hidden" not in err + (training.logs / "rank-00000.0.0.upload.log").read_text()
+    diary = training.logs / "rank-00000.0.0.upload.log"
+    wait_until(diary.exists, "the first failed upload")
+    assert "hidden" not in err + diary.read_text()
     assert open_run(str(training.logs)).status == "completed"
 
 
