@@ -107,6 +107,11 @@ class Unedited:
                 _say("records %s in %s" % (training, self._shown_dir))
         return self.recorded == training
 
+    def note(self, remark: str) -> None:
+        """Say a remark on what is recorded, on rank 0."""
+        if _is_rank_0():
+            _say(remark)
+
     def said_at_the_end(self) -> None:
         """Say why nothing was recorded, if that is so."""
         explained = self.has_failed or self.has_started_processes

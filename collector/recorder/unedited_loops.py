@@ -40,6 +40,9 @@ class Script(Protocol):
     def records(self, training: str) -> bool:
         """Say once what is recorded; return whether this training is the one."""
 
+    def note(self, remark: str) -> None:
+        """Say a remark on what is recorded."""
+
 
 class Loops:
     """Watches loaders and optimizers of PyTorch, until it is known which loop trains.
@@ -62,6 +65,8 @@ class Loops:
         self._log: Any = None
         self._optimizer: Any = None
         self._loader: Any = None
+        # The identities of other optimizers that have made a step since.
+        self._others: Set[int] = set()
         # Models whose wrappers reduce gradients.
         self._models: List["weakref.ref[Any]"] = []
         # The loop that gave the first batch since the optimizer's last step.
@@ -187,6 +192,8 @@ class Loops:
                 elif first is not None and not first.pauses:
                     # The job goes on with another loader.
                     self._record_rest(self._log._recording_of_loop(), first)
+            elif id(optimizer) not in self._others:
+                self._note_another(optimizer)
         except Exception as error:  # no error may reach training
             self.give_up(error)
 
@@ -215,6 +222,12 @@ class Loops:
         else:
             self._record_rest(recording, first)
 
+    def _note_another(self, optimizer: Any) -> None:
+        """Say that another optimizer trains as well, unless it wraps the first one, or is in it."""
+        if self._weights(optimizer).isdisjoint(self._weights(self._optimizer)) and not self._others:
+            self._script.note("another optimizer trains, too; steps are those of the first one")
+        self._others.add(id(optimizer))
+
     def _record_rest(self, recording: Any, loop: "_Batches") -> None:
         """Record the rest of a loop whose first batch has come."""
         self._loader = loop.loader
@@ -227,6 +240,10 @@ class Loops:
         from .pytorch.pytorch_recording import open_recordings
 
         return bool(open_recordings)
+
+    def _weights(self, optimizer: Any) -> Set[int]:
+        """Return the identities of what an optimizer trains."""
+        return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
 
     def _described(self, optimizer: Any, has_loader: bool) -> str:
         """Return what is said of the training."""
@@ -252,7 +269,7 @@ class Loops:
 
     def _model_of(self, optimizer: Any) -> Any:
         """Return the wrapped model with the optimizer's parameters; None without one."""
-        updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        updated = self._weights(optimizer)
         models = [
             model for model in (reference() for reference in self._models) if model is not None
         ]
@@ -315,6 +332,9 @@ class GluonLoops(Loops):
         from .mxnet.mxnet_recording import open_recordings
 
         return bool(open_recordings)
+
+    def _weights(self, optimizer: Any) -> Set[int]:
+        return set(map(id, optimizer._params))
 
     def _described(self, optimizer: Any, has_loader: bool) -> str:
         kind = type(optimizer).__name__

@@ -85,6 +85,8 @@ class Loop(NamedTuple):
     said: str
     steps: int = STEPS - 1
     timestamps: tuple[str, ...] = TIMESTAMPS
+    #: What is said of it later.
+    remarks: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,11 @@ class Loop(NamedTuple):
         Loop("loop_that_exits", "a loop of PyTorch (Adam)"),
         Loop("loop_that_raises", "a loop of PyTorch (Adam)"),
         Loop("new_loaders", "a loop of PyTorch (Adam)"),
-        Loop("two_optimizers", "a loop of PyTorch (SGD)"),
+        Loop(
+            "two_optimizers",
+            "a loop of PyTorch (SGD)",
+            remarks=("another optimizer trains, too; steps are those of the first one",),
+        ),
         Loop(
             "no_loader",
             "a loop of PyTorch (SGD; its batches come from no DataLoader)",
@@ -108,7 +114,8 @@ class Loop(NamedTuple):
 )
 def test_one_process_is_recorded(training_side: None, tmp_path: Path, loop: Loop) -> None:
     ran, (fit,) = recorded(tmp_path, loop.case, ENVIRONMENT)
-    assert ran.said == [f"stallscope: records {loop.said} in {tmp_path / 'recorded' / 'logs'}"]
+    first = f"records {loop.said} in {tmp_path / 'recorded' / 'logs'}"
+    assert ran.said == [f"stallscope: {said}" for said in (first, *loop.remarks)]
     check_steps(fit, STEPS - loop.steps, loop.steps, loop.timestamps)
     assert fit.log.ended
 
