@@ -95,7 +95,8 @@ class TestOneProcess(RecorderContract):
     def test_waits_for_another_thread_are_recorded(self, recorded: Recorded) -> None:
         fit = recorded.fit("another_thread_computes")
         rows = fit.interruptions[fit.interruptions["kind"] == "interpreter"]
-        assert len(rows) >= 20
+        # A row has the looks that found the same wait.
+        assert rows["steps"].sum() >= 20
         first, last = fit.steps["begin"].iloc[0], fit.steps["end"].iloc[-1]
         assert ((rows["begin"] >= first) & (rows["begin"] <= last)).all()
         assert fit.facts["interpreter"]["waits"] >= 20
