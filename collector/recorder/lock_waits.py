@@ -39,7 +39,7 @@ _BATCH_SECONDS, _NEXT_SECONDS = 0.25, 0.5
 # The process starts within this time, also where its files are far away; and it ends within the other.
 _START_SECONDS, _END_SECONDS = 60.0, 1.0
 _REPORTS = 1 << 16
-#: What it is told while there is nothing to see. Reports from before may still be in the pipe.
+#: The order to rest while no other thread is busy. Earlier reports may still be in the pipe.
 _REST, _LEFT_REPORTS = b"0\n", 10
 _MOST_LINES, _THREADS_SHOWN = 500, 3
 _OWN_THREADS = "stallscope"
@@ -60,7 +60,7 @@ class TrainingThread(NamedTuple):
 
 
 class LockWaits:
-    """Records the waits of the training thread, from a thread of its own, once started.
+    """Records the waits of the training thread on a separate thread, once started.
 
     Args:
         training: the thread to look at.

@@ -103,12 +103,11 @@ class Unedited:
         """Say once, on rank 0, what is recorded; return whether this training is the one."""
         if self.recorded is None:
             self.recorded = training
-            if _is_rank_0():
-                _say("records %s in %s" % (training, self._shown_dir))
+            self.note("records %s in %s" % (training, self._shown_dir))
         return self.recorded == training
 
     def note(self, remark: str) -> None:
-        """Say a remark on what is recorded, on rank 0."""
+        """Say what is recorded, or why nothing is, on rank 0."""
         if _is_rank_0():
             _say(remark)
 
@@ -117,14 +116,13 @@ class Unedited:
         explained = self.has_failed or self.has_started_processes
         if self.recorded is not None or explained or os.getpid() != self._pid:
             return
-        if _is_rank_0():
-            known = ", ".join(sorted(self.imported))
-            reason = (
-                "it has imported %s, and no fit, Trainer or optimizer of it has made a step" % known
-                if known
-                else "it has imported no framework that can be recorded without an edit"
-            )
-            _say("found no training in this script: %s" % reason)
+        known = ", ".join(sorted(self.imported))
+        reason = (
+            "it has imported %s, and no fit, Trainer or optimizer of it has made a step" % known
+            if known
+            else "it has imported no framework that can be recorded without an edit"
+        )
+        self.note("found no training in this script: %s" % reason)
 
     # -- the frameworks
 

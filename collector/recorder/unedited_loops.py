@@ -41,7 +41,7 @@ class Script(Protocol):
         """Say once what is recorded; return whether this training is the one."""
 
     def note(self, remark: str) -> None:
-        """Say a remark on what is recorded."""
+        """Say what else is to know of what is recorded."""
 
 
 class Loops:

@@ -339,16 +339,16 @@ def with_busy_cores(verdict: Bottleneck, run: Run, steady: Ledger) -> Bottleneck
     for log in run.last_logs.values():
         if not verdict.ranks or log.rank in verdict.ranks:
             by_host.setdefault(log.host, []).append(log)
-    short = [
-        (sum(more) - cores.idle, logs, cores, sum(more))
-        for host, logs in by_host.items()
-        if (cores := _cores(run, host)) is not None
-        for more in [[_more_cores(run, steady, log, cores) for log in logs]]
-        if sum(more) > cores.idle + _LEAST_CORES
-    ]
+    short: list[tuple[float, list[Log], _Cores, float]] = []
+    for host, logs in by_host.items():
+        cores = _cores(run, host)
+        if cores is not None:
+            needed = sum(_more_cores(run, steady, log, cores) for log in logs)
+            if needed > cores.idle + _LEAST_CORES:
+                short.append((needed - cores.idle, logs, cores, needed))
     if not short:
         return verdict
-    _, logs, cores, needed = max(short, key=lambda each: each[0])
+    _, logs, cores, needed = max(short, key=lambda host: host[0])
     text = (
         f"Host {logs[0].host}: {cores.idle:.1f} of its {counted(cores.number, 'CPU core')} are idle; "
         f"without waits for input, loading would use {needed:.1f} more."
