@@ -20,7 +20,7 @@ from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract,
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+pytestmark = pytest.mark.frameworks
 
 HOST = ("data",)
 SEVERAL = "a step dispatches several computations"
@@ -37,6 +37,7 @@ def launched(factory: pytest.TempPathFactory, kind: str, program: str = "jax_cas
     )
 
 
+@pytest.mark.unmeasured
 class JaxContract(RecorderContract):
     framework = "JAX with Flax, Optax or neither"
     recorder = "JAX"

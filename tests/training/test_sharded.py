@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import ClassVar
 
 import pyarrow.compute as pc
@@ -12,26 +14,33 @@ from training.recorder_contract import RecorderContract, loop_cases
 
 from stallscope.analysis import Analysis, analyse
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+pytestmark = pytest.mark.frameworks
 
 #: In sharded_cases.py.
 SLOW_RANK, MANY = 2, 40
 SHARDED = {"kind": "fully_shard", "reshard_after_forward": True}
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Run all cases of four ranks."""
+def launched(folder: Path, cases: Iterable[str]) -> Recorded:
+    """Run cases of four ranks."""
     needs(KERAS3)
-    folder = tmp_path_factory.mktemp("sharded")
     words = ("two_ranks.py", "sharded_cases.py")
-    return record_cases(folder, *words, environment=KERAS3, RANKS="4")
+    return record_cases(folder, *words, cases=tuple(cases), environment=KERAS3, RANKS="4")
+
+
+@pytest.fixture(scope="module")
+def all_recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Run the cases of all contracts in one launch."""
+    contracts = ShardedContract.__subclasses__()
+    names = [case.name for contract in contracts for case in contract.cases]
+    return launched(tmp_path_factory.mktemp("sharded"), names)
 
 
 def dimension(name: str, first: int, stride: int) -> dict[str, object]:
     return {"name": name, "first": first, "stride": stride, "size": 2}
 
 
+@pytest.mark.unmeasured
 class ShardedContract(RecorderContract):
     launch = "4 ranks"
     ranks = 4
@@ -40,8 +49,8 @@ class ShardedContract(RecorderContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, ranks: Recorded) -> Recorded:
-        return ranks
+    def recorded(cls, all_recorded: Recorded) -> Recorded:
+        return all_recorded
 
     def test_each_rank_records_its_groups(self, recorded: Recorded) -> None:
         for fit in recorded.fits(self.cases[0].name, ranks=4):
@@ -95,6 +104,18 @@ class TestPipeline(ShardedContract):
 
 
 KINDS = ("experts", "hybrid", "fsdp_1", "tensor_parallel", "tensor_parallel_alone", "pipeline")
+UNEVEN_EXPERTS = ("experts_uneven", "experts_uneven_by_hand")
+JUDGED = (
+    *(f"{kind}_{case}" for kind in KINDS for case in ("slow", "clean")),
+    *UNEVEN_EXPERTS,
+    "pipeline_uneven",
+)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Run all cases whose ranks are compared."""
+    return launched(tmp_path_factory.mktemp("judged"), JUDGED)
 
 
 def analysed(recorded: Recorded, case: str) -> Analysis:
@@ -139,7 +160,7 @@ def test_waits_are_recorded_by_kind_and_group(
         assert all(waits["waits"] >= fact["steps"] - 1 for waits in fact["waits"])
 
 
-@pytest.mark.parametrize("case", ["experts_uneven", "experts_uneven_by_hand"])
+@pytest.mark.parametrize("case", UNEVEN_EXPERTS)
 def test_experts_with_more_tokens_explain_their_ranks_work(ranks: Recorded, case: str) -> None:
     analysis = analysed(ranks, case)
     causes = {cause.code: cause for cause in analysis.step_causes.causes}
