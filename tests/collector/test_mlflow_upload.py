@@ -38,9 +38,12 @@ sys.path.insert(0, settings["source"])
 from stallscope.collector.recorder.guards import read_clocks
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
+from stallscope.collector.recorder import subprocesses
 from stallscope.collector.recorder.session import Session
 from stallscope.collector.recorder.step_log.line_format import StepRow
 folder, stop = Path(settings["folder"]), Path(settings["stop"])
+# The process that uploads has low priority: on a busy machine the last upload takes long.
+subprocesses._LAST_UPLOAD_SECONDS = 900.0
 for fit in range(settings["fits"]):
     options = Options(folder, flush_seconds=0.1, mlflow_run_id=settings["run"])
     session = Session(options, World(0, 1, None), {}, fit * 1000)

@@ -152,17 +152,27 @@ def digest(arrays: Iterable[Any]) -> str:
 
 
 def waiting_seconds(reduce: Callable[[], Any], rank: int) -> dict[str, float]:
-    """Return how long rank 0 waits in a reduction for rank 1, and its thread's CPU time meanwhile."""
+    """Return how long rank 0 waits in a reduction for rank 1, and what its thread does meanwhile.
+
+    That is its CPU time, and how often it leaves its core.
+    """
     # The first one connects the ranks and traces graphs.
     reduce()
     if rank == 1:
         time.sleep(_WAITING_SECONDS)
-    began, used = time.monotonic(), time.thread_time()
+    began, used, switches = time.monotonic(), time.thread_time(), thread_switches()
     reduce()
     return {
         "waited_seconds": time.monotonic() - began,
         "cpu_seconds": time.thread_time() - used,
+        "switches": thread_switches() - switches,
     }
+
+
+def thread_switches() -> int:
+    """Return how often this thread has left its core, as it waited or as another one wanted it."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ BATCH = 16
 STEPS = 12
 WIDTH = 8
 #: The delay of the slow rank, longer than other delays on a busy machine.
-SLOW_SECONDS = 0.04
+SLOW_SECONDS = 0.12
 PROCESSES = {"ranks": 2, "four": 4}
 #: Steps that the host dispatches before the device has finished them.
 AHEAD_STEPS = 20

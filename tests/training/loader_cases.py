@@ -22,7 +22,7 @@ from stallscope.torch import StepLogger
 
 CASES = Cases()
 #: How long a slow worker or function sleeps.
-SLEEP_SECONDS = 0.02
+SLEEP_SECONDS = 0.06
 SAMPLES, BATCH = 48, 4
 #: Batches that an input probe fetches ahead, in each epoch.
 PROBED = 4

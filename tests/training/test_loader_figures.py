@@ -10,7 +10,7 @@ from stallscope.analysis import analyse
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 #: As in loader_cases.py.
-SLEEP_US = 20_000.0
+SLEEP_US = 60_000.0
 BATCHES, PROBED = 12, 4
 CASES = (
     "in_process",

@@ -16,7 +16,7 @@ from stallscope.analysis import analyse
 from stallscope.parsers import read
 from stallscope.run import Run
 
-pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
+pytestmark = pytest.mark.horovod
 
 RANKS, STEPS = 2, 40
 CASES = (

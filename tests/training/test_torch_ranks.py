@@ -123,14 +123,17 @@ class TorchRanks(RecorderContract):
         check_steps(slow, 0, 12)
         check_steps(patient, 0, 12)
         assert slow.median_ms("begin", "data") > 40
-        assert patient.median_ms("data", "ready") < 20
-        assert patient.median_ms("ready", "reduced") > 20
+        assert patient.median_ms("data", "ready") < 60
+        assert patient.median_ms("ready", "reduced") > 60
         recorded.clean("slow_before_a_broadcast")
 
     def test_a_waiting_rank_polls_under_horovod(self, recorded: Recorded) -> None:
-        seconds = recorded.result("waits_for_a_rank")
-        # A polling thread uses what it gets of a core, little on a busy machine; a sleeping one nothing.
-        polls = seconds["cpu_seconds"] > 0.02 * seconds["waited_seconds"]
+        wait = recorded.result("waits_for_a_rank")
+        # A polling thread has most of a core, or gives it up all the time where others want it.
+        polls = (
+            wait["cpu_seconds"] > 0.1 * wait["waited_seconds"]
+            or wait["switches"] > 20 * wait["waited_seconds"]
+        )
         assert polls is self.is_horovod
 
     def test_clipping_reduced_gradients_comes_after_the_reduction(self, recorded: Recorded) -> None:

@@ -20,7 +20,7 @@ from stallscope.collector.recorder.pytorch.cuda import CudaClock
 from stallscope.torch import StepLogger
 
 #: The delay of a slow stage of the last rank, longer than other delays on a busy machine.
-SLOW_SECONDS = 0.04
+SLOW_SECONDS = 0.12
 
 
 def slow_seconds() -> float:

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from asleep import wait_asleep
 
+from stallscope.collector.recorder import subprocesses
+
 STEPS = 20
 #: The length of a batch or a step: it keeps the logs of a long training small.
 PAUSE_SECONDS = 0.02
@@ -115,6 +117,8 @@ def measured(out: Path, run_id: str) -> None:
 
 
 if __name__ == "__main__":
+    # The process that uploads has low priority: on a busy machine the last upload takes long.
+    subprocesses._LAST_UPLOAD_SECONDS = 900.0
     kind, folder, *rest = sys.argv[1:]
     kinds = {"keras": train_keras, "torch": train_torch, "measured": measured}
     kinds[kind](Path(folder), *rest)

@@ -30,7 +30,7 @@ CLASSES = 4
 #: The length of a delay that a test looks for in the log.
 SLOW_SECONDS = 0.01
 #: The delay of the slow rank, longer than other delays on a busy machine.
-FAULT_SECONDS = 0.04
+FAULT_SECONDS = 0.12
 
 RANKS, ALONE = Cases(), Cases()
 ranked, alone = RANKS.add, ALONE.add

@@ -352,7 +352,7 @@ def saves_of_all_kinds(case: Case) -> Any:
     return training.seen()
 
 
-#: Loops of ``another_thread_computes`` until there are enough waits, at most and at least.
+#: Loops of ``another_thread_computes`` until there are enough waits, and a line that had the lock.
 MOST_LOOPS, WAITS = 20_000, 20
 
 
@@ -372,7 +372,7 @@ def another_thread_computes(case: Case) -> Any:
             for batch in log.watch(case.loader()):
                 training.step(batch)
             waits = log._loop._session._interruptions._lock_waits
-            if waits is not None and waits._waits >= WAITS:
+            if waits is not None and waits._waits >= WAITS and waits._had_it:
                 break
         stop.set()
         feeder.join()
