@@ -255,8 +255,8 @@ def check_ranks_together(run: Run) -> None:
     """Check that no rank has reduced gradients before the last rank's were ready, on one clock.
 
     On busy cores a timestamp may be late in some steps, and the analysis bounds it. A timestamp at the
-    wrong place is late in all steps. Where *ready* is the start of a wait, Gloo's thread may have sent the
-    rank's part before, and kept the core for a moment, in most steps if other programs run.
+    wrong place is late in all steps. Where *ready* is the start of a wait, Gloo's thread may have sent
+    the rank's part before, and kept the core for a moment, in most steps if other programs run.
     """
     steps = run.steps.to_pandas().set_index(["generation", "step", "rank"])
     by_step = steps.groupby(["generation", "step"])
