@@ -93,7 +93,7 @@ def test_horovod_reduces_the_gradients_of_the_run(
     logs: Path, tmp_path: Path, framework: str
 ) -> None:
     hidden = {"PYTHONPATH": hide_torch(tmp_path)} if framework == "tensorflow" else {}
-    words = ["netcheck", str(logs), "--seconds", "12"]
+    words = ["netcheck", str(logs), "--seconds", "6"]
     launched = launch(tmp_path / "printed.txt", PROGRAM, *words, ranks=2, **hidden)
     content = result(launched, logs)
     check_times(content)
@@ -111,7 +111,7 @@ def test_horovod_reduces_the_gradients_of_the_run(
 
 def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["netcheck", str(logs), "--seconds", "12", "--out", str(out)]
+    words = ["netcheck", str(logs), "--seconds", "6", "--out", str(out)]
     launched = launch_words(tmp_path / "printed.txt", [*TORCHRUN, "3"], PROGRAM, *words)
     content = result(launched, out)
     check_times(content)
@@ -124,7 +124,7 @@ def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) 
 def test_mxnet_is_measured_on_python_3_8(tmp_path: Path) -> None:
     needs(MXNET)
     program = str(MXNET / "bin" / "stallscope")
-    words = ["netcheck", "--seconds", "12", "--out", str(tmp_path)]
+    words = ["netcheck", "--seconds", "6", "--out", str(tmp_path)]
     printed = tmp_path / "printed.txt"
     content = result(launch(printed, program, *words, ranks=2, environment=MXNET), tmp_path)
     check_times(content)
