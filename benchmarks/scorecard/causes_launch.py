@@ -29,7 +29,7 @@ from causes_plan import (
     Run,
     read_plan,
 )
-from injection import sleep, write_at_once
+from injection import own_wait_ns, sleep, write_at_once
 from pairs_launch import Pause, RunsInTurns, Training
 from pairs_plan import rank_path, segment_path
 
@@ -258,11 +258,15 @@ class Causes:
         parts = math.ceil(self._ms(fault) / _LONGEST_HOLD_MS)
         held, before = int(self._ms(fault) / parts * 1e6), int(_HOLDS_BEFORE_MS * 1e6)
         for _ in range(parts):
+            without_core = own_wait_ns()
             began = time.perf_counter_ns()
             wakes = began + ns // parts
             self._holder.hold(wakes - before, wakes + held)
             sleep(ns // parts)
-            self._delay(fault.cause, time.perf_counter_ns() - wakes)
+            late = time.perf_counter_ns() - wakes
+            # A thread that is ready to run, and has no core, does not wait for the lock.
+            without_core = own_wait_ns() - without_core
+            self._delay(fault.cause, max(0, late - without_core))
 
     def _have_objects(self, number: int) -> None:
         # Many new objects would start collections.

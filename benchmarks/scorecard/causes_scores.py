@@ -381,8 +381,9 @@ It continues where it was interrupted. [causes.json](causes.json) has every caus
 process: in the compiled step of several, compute and waiting of a rank cannot be told apart, so
 that reports name no cause there. Another thread has Python's lock for up to 4 ms at a time, when
 the training thread wants it. It needs a core for that, and on two cores training then waits for a
-core as well: the injected delay contains that, and [looks at the lock](../step-log.md#within-steps)
-do not. They begin a moment after the thread becomes busy.
+core as well. The kernel counts that time (`schedstat` of the training thread), and the injected
+delay leaves it out, as [looks at the lock](../step-log.md#within-steps) do. They begin a moment
+after the thread becomes busy.
 """
 
 

@@ -110,8 +110,17 @@ def cpu_wait_ns() -> int:
     waited = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # a thread may end meanwhile
-            waited += int(path.read_text().split()[1])
+            waited += _thread_wait_ns(path)
     return waited
+
+
+def own_wait_ns() -> int:
+    """Return how long this thread has been ready to run without a core so far."""
+    return _thread_wait_ns(Path("/proc/thread-self/schedstat"))
+
+
+def _thread_wait_ns(schedstat: Path) -> int:
+    return int(schedstat.read_text().split()[1])
 
 
 def sleep(ns: int) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import re
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +26,7 @@ from stallscope.analysis import Analysis, analyse
 plan = benchmark("causes_plan", "scorecard")
 pairs_plan = benchmark("pairs_plan", "scorecard")
 launch = benchmark("causes_launch", "scorecard")
+injection = benchmark("injection", "scorecard")
 driver = benchmark("chapter", "scorecard")
 causes = benchmark("causes", "scorecard")
 scoring = benchmark("causes_scores", "scorecard")
@@ -259,6 +264,30 @@ def test_the_clean_run_of_a_group_decides_how_large_faults_are(tmp_path: Path) -
     clean, padded = (run.name for run in group)
     assert seen == [(clean, 0.0), (clean, 0.0), (padded, 25.0), (padded, 25.0), (clean, 0.0)]
     assert sorted(run.name for run in plan.trained_runs(tmp_path)) == sorted((clean, padded))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells how long a thread has no core")
+def test_time_without_a_core_is_no_wait_for_the_lock() -> None:
+    fault = plan.Fault("interpreter", "all", 300)
+    share, cores = launch.Causes(run_with(fault), 0, clean_ms=100.0), os.sched_getaffinity(0)
+    busy = [sys.executable, "-c", "while True: pass"]
+    os.sched_setaffinity(0, {min(cores)})
+    processes = [subprocess.Popen(busy) for _ in range(3)]
+    try:
+        share.begin_turn()
+        began, without_core = time.perf_counter_ns(), injection.own_wait_ns()
+        share.compute(plan.BATCH * plan.LENGTH)
+        without_core = injection.own_wait_ns() - without_core
+        took = time.perf_counter_ns() - began
+        share.end_turn()
+    finally:
+        os.sched_setaffinity(0, cores)
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert without_core > 0
+    (delay,) = share.measured["delays"]["interpreter"]
+    assert 0 <= delay <= took - without_core
 
 
 # -- scores --------------------------------------------------------------------------------------
