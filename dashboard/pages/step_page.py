@@ -11,18 +11,21 @@ import numpy as np
 from dash import html
 
 from stallscope.analysis import Analysis
+from stallscope.analysis.findings.delays_in_steps import thread_with_the_lock
 from stallscope.analysis.views.one_step import (
+    LockWaitsOfRank,
     OneStep,
     RankInStep,
     StepOf,
     find_step,
+    lock_waits_of_step,
     neighbours,
     pauses_of_step,
 )
 from stallscope.charts.chart_kinds import Bar, Segment, StackedBars
 from stallscope.charts.charts import MOST_RANKS
-from stallscope.formatting.lists import counted, joined, listed
-from stallscope.formatting.numbers import Cells, amount
+from stallscope.formatting.lists import capitalised, counted, joined, listed
+from stallscope.formatting.numbers import Cells, amount, interval
 from stallscope.reports.document import Table
 from stallscope.text.step_figures import OneStepFigures
 from stallscope.text.vocabulary import TITLES, entry_title
@@ -105,7 +108,8 @@ def _missing(analysis: Analysis, number: int | None, generation: int | None) -> 
 
 def _sentence(analysis: Analysis, figures: OneStepFigures) -> Any:
     colour = "warning" if figures.step.late else "neutral"
-    sentences = [*_evidence(figures), *_pauses(analysis, figures.step)]
+    pauses, waits = _pauses(analysis, figures.step), _lock_waits(analysis, figures.step)
+    sentences = [*_evidence(figures), *pauses, *waits]
     return sentence_card(_headline(analysis, figures), " ".join(sentences), colour)
 
 
@@ -118,6 +122,31 @@ def _pauses(analysis: Analysis, step: OneStep) -> list[str]:
     ]
     left = len(pauses) - len(sentences)
     return [*sentences, *([f"There are {counted(left, 'shorter pause')}."] if left > 0 else [])]
+
+
+def _lock_waits(analysis: Analysis, step: OneStep) -> list[str]:
+    """Say which ranks waited for Python's lock; of many the ones that waited longest."""
+    waits = lock_waits_of_step(analysis.run, step)
+    if not waits:
+        return []
+    shown = waits[:_MOST_PAUSES]
+    sentences = [_lock_wait(wait) for wait in shown]
+    if len(waits) > len(shown):
+        others = counted(len(waits) - len(shown), "other rank")
+        sentences.append(f"{capitalised(others)} waited for it, too.")
+    logs = analysis.run.last_logs_of(step.generation)
+    thread = thread_with_the_lock(logs[wait.rank] for wait in waits if wait.rank in logs)
+    if thread:
+        sentences.append(f"Over all steps, {thread} had the lock most often then.")
+    return sentences
+
+
+def _lock_wait(wait: LockWaitsOfRank) -> str:
+    waited = f"Rank {wait.rank} waited for Python's lock"
+    looks = f"{counted(wait.looks, 'look')} of the recorder found that"
+    if wait.ci95 is None:
+        return f"{waited}; {looks}, too few to tell how long."
+    return f"{waited} for about {amount(wait.ms, 'ms')} ({interval(wait.ci95, 'ms')}); {looks}."
 
 
 def _headline(analysis: Analysis, figures: OneStepFigures) -> str:

@@ -14,6 +14,7 @@ from simulator.faults import Bursts, Fault
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.findings.step_causes import StepCause
+from stallscope.analysis.views.one_step import LockWaitsOfRank, find_step, lock_waits_of_step
 from stallscope.conditions.condition import parse
 from stallscope.run import Run
 
@@ -112,3 +113,62 @@ def test_a_condition_needs_a_recorder_that_looks() -> None:
     assert parse("causes.interpreter.share>10%").check(analysis).held
     unknown = parse("causes.interpreter.share<1%").check(analyse(simulate(JOB).run))
     assert unknown.held is None
+
+
+# -- in one step ---------------------------------------------------------------------------------
+
+
+def waits_in(run: Run, number: int) -> tuple[LockWaitsOfRank, ...]:
+    step = find_step(analyse(run), number)
+    assert step is not None
+    return lock_waits_of_step(run, step)
+
+
+@pytest.mark.parametrize("offset_ms", [0.0, 900.0])
+def test_a_step_tells_how_long_its_ranks_waited(offset_ms: float) -> None:
+    clocks = Clocks(offsets_ms=(0.0, offset_ms, 0.0, 0.0))
+    result = simulate(
+        replace(JOB, faults=(waits_of(30.0),), facts=FACTS, ranks_per_host=1, clocks=clocks)
+    )
+    analysis, truth = analyse(result.run), result.truth.extra["compute"][:, 1] / 1e6
+    waits, covered, looks = [], 0, 0
+    for number in range(100, 400):
+        step = find_step(analysis, number)
+        assert step is not None
+        for wait in lock_waits_of_step(result.run, step):
+            assert wait.rank == 1
+            assert wait.ci95 is not None
+            assert wait.ci95[0] <= wait.ms <= wait.ci95[1]
+            covered += wait.ci95[0] <= truth[number] <= wait.ci95[1]
+            looks += wait.looks
+            waits.append(wait.ms)
+    assert sum(waits) == pytest.approx(truth[100:400].sum(), rel=0.05)
+    assert covered >= 0.95 * len(waits)
+    assert looks > len(waits)
+
+
+def test_a_look_that_stands_for_more_than_the_step_does_not_tell_how_long() -> None:
+    run = run_of(waits_of(30.0))
+    rows = run.intervals.filter(pc.equal(run.intervals["kind"], "interpreter"))
+    for name, values in (
+        ("end", pc.add(rows["begin"], 10**9)),
+        ("steps", pa.array([1] * rows.num_rows)),
+    ):
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, values.cast(field.type))
+    (wait,) = waits_in(replace(run, intervals=rows), 100)
+    assert (wait.rank, wait.looks, wait.ci95) == (1, 1, None)
+
+
+def test_a_collection_in_a_step_is_no_wait_for_the_lock() -> None:
+    run = run_of(waits_of(30.0))
+    (wait,) = waits_in(run, 100)
+    interrupted = run.intervals
+    of_lock = interrupted.filter(pc.equal(interrupted["kind"], "interpreter"))
+    at = of_lock.schema.get_field_index("kind")
+    collections = of_lock.set_column(
+        at, of_lock.schema.field(at), [["garbage_collection"] * of_lock.num_rows]
+    )
+    together = replace(run, intervals=pa.concat_tables([interrupted, collections]))
+    assert wait.looks > 0
+    assert waits_in(together, 100) == ()

@@ -483,6 +483,28 @@ def test_a_step_says_what_paused_its_ranks() -> None:
     assert row[:2] == ["Garbage collection", "1"]
 
 
+def test_a_step_says_how_long_ranks_waited_for_pythons_lock() -> None:
+    thread = {"name": "<b>feeder</b>", "file": "/job/feed.py", "line": 7, "function": "fill"}
+    facts = {
+        "interruptions": ["interpreter"],
+        "interpreter": {"looks": 900, "waits": 9, "threads": [{**thread, "waits": 9}]},
+    }
+    waits = Fault("compute", 40.0, ranks=[1], when=EveryNth(20), cause="interpreter")
+    run = simulate(Job(ranks=4, steps=300, faults=[waits], facts=facts)).run
+    store = RunStore([run])
+    content = view_at(store, f"/run/{run.id}/step/100", "").content
+    said = " ".join(texts(content))
+    assert re.search(
+        r"Rank 1 waited for Python's lock for about \S+ ms \(\S+–\S+ ms\); \d+ looks", said
+    )
+    # As a text, which the browser does not take for a page's code.
+    assert "Over all steps, <b>feeder</b> in fill (feed.py:7) had the lock most often then." in said
+    assert not of_type(content, "Markdown")
+    assert "Python's lock" not in " ".join(
+        texts(view_at(store, f"/run/{run.id}/step/101", "").content)
+    )
+
+
 def test_a_step_leads_to_those_around_it_and_back_to_the_timeline(store: RunStore) -> None:
     content = view_at(store, "/run/real/step/100", "?baseline=synthetic").content
     links = {anchor.children: anchor.href for anchor in of_type(content, "Anchor")}

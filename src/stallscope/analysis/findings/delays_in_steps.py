@@ -7,8 +7,9 @@ on other threads are compared with the steps just before and after them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from stallscope.arrays.stats import Mean, mean_with_interval
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted, joined, ranks_in_words
 from stallscope.formatting.numbers import amount
-from stallscope.run import Run
+from stallscope.run import Log, Run
 from stallscope.words import (
     BESIDE_STEPS,
     CAUSES,
@@ -161,34 +162,55 @@ def take_off(block: Block, times: Floats, delays: Delays) -> None:
 # -- Waits for Python's lock, which are sampled ----------------------------------------------------
 
 
+class LooksAtWaits(NamedTuple):
+    """The looks that found the training thread waiting."""
+
+    #: The row of each look's wait, its moment, and the nanoseconds that it stands for.
+    row: Ints
+    moment: Ints
+    ns: Ints
+    #: Of the nanoseconds, by chance.
+    variance: Floats
+
+    def at(self, chosen: Bools) -> LooksAtWaits:
+        """Return some of the looks."""
+        return LooksAtWaits(
+            self.row[chosen], self.moment[chosen], self.ns[chosen], self.variance[chosen]
+        )
+
+
+def looks_at_waits(begin: Ints, end: Ints, number: Ints) -> LooksAtWaits:
+    """Return the looks of rows, of which each has a first moment, nanoseconds, and a number."""
+    number = np.clip(number, 1, _MOST_LOOKS)
+    # Each look stands for the time since the one before.
+    gap = (end - begin) // number
+    # A look finds a wait that is shorter than its time or not; of a longer one it misses the ends.
+    variance = np.where(number > 1, _ENDS, 1.0) * gap.astype(np.float64) ** 2 / number
+    row = np.repeat(np.arange(len(number)), number)
+    at = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+    return LooksAtWaits(row, begin[row] + at * gap[row], gap[row], variance[row])
+
+
 def lock_waits_in_steps(run: Run, aligned: AlignedSteps, ledger: Ledger) -> Delays | None:
     """Estimate from looks that found a wait by how much waits delayed each step; None from too few."""
     rank, begin, end = _noted(run, aligned, ledger, INTERPRETER)
-    looks = np.clip(
-        arrow.numbers(_rows(run, aligned, ledger, INTERPRETER)["steps"]), 1, _MOST_LOOKS
-    )
+    number = arrow.numbers(_rows(run, aligned, ledger, INTERPRETER)["steps"])
     collects = _inside_of_collections(run, aligned, ledger, rank, begin)
-    rank, begin, end, looks = (column[~collects] for column in (rank, begin, end, looks))
-    # Each look stands for the time since the one before.
-    gap = (end - begin) // looks
-    which = np.repeat(np.arange(len(rank)), looks)
-    number = np.arange(len(which)) - np.repeat(np.cumsum(looks) - looks, looks)
-    moment = begin[which] + number * gap[which]
-    step = np.searchsorted(ledger.reduced, moment)
+    rank, begin, end, number = (column[~collects] for column in (rank, begin, end, number))
+    looks = looks_at_waits(begin, end, number)
+    step = np.searchsorted(ledger.reduced, looks.moment)
     known = step < len(ledger)
-    which, moment, step = which[known], moment[known], step[known]
-    inside, of_stages = _delays(ledger, step, rank[which], moment, moment + 1)
+    looks, step = looks.at(known), step[known]
+    inside, of_stages = _delays(ledger, step, rank[looks.row], looks.moment, looks.moment + 1)
     works = inside > 0
-    which, step, of_stages = which[works], step[works], of_stages[works]
-    if len(which) < _FEWEST_LOOKS:
+    looks, step, of_stages = looks.at(works), step[works], of_stages[works]
+    rank, weight = rank[looks.row], looks.ns
+    if len(rank) < _FEWEST_LOOKS:
         return None
-    weight = gap[which]
-    # A look finds a wait that is shorter than its time or not; of a longer one it misses the ends.
-    variance = np.where(looks > 1, _ENDS, 1.0) * gap.astype(np.float64) ** 2 / looks
     parts, variances, totals = [], [], []
-    for position in np.unique(rank[which]).tolist():
-        chosen = rank[which] == position
-        of_looks = variance[which[chosen]]
+    for position in np.unique(rank).tolist():
+        chosen = rank == position
+        of_looks = looks.variance[chosen]
         by = _of_similar_steps(ledger, position, step[chosen], weight[chosen], of_looks)
         steps = np.flatnonzero(by)
         parts.append((steps, np.full(len(steps), position), by[steps]))
@@ -241,11 +263,11 @@ def _of_similar_steps(
     return np.rint(np.minimum(delays, work)).astype(np.int64)
 
 
-def threads_with_the_lock(run: Run, ranks: Sequence[int]) -> str:
-    """Return, in words, the thread and the line that had the lock most often on these ranks, or ""."""
+def thread_with_the_lock(logs: Iterable[Log]) -> str:
+    """Return, in words, the thread and the line that had the lock most often in these logs, or ""."""
     had: dict[str, float] = {}
-    for rank in ranks:
-        fact = run.last_logs[rank].facts.get(INTERPRETER)
+    for log in logs:
+        fact = log.facts.get(INTERPRETER)
         threads = fact.get("threads") if isinstance(fact, dict) else None
         for thread in threads if isinstance(threads, list) else []:
             words = _line_in_words(thread)

@@ -37,7 +37,7 @@ from .delays_in_steps import (
     lock_waits_in_steps,
     pauses_in_steps,
     take_off,
-    threads_with_the_lock,
+    thread_with_the_lock,
     what_it_does,
     work_beside_steps,
 )
@@ -182,7 +182,7 @@ def _of_delays(delays: Delays, ledger: Ledger, run: Run) -> StepCause:
 def _what_delays(delays: Delays, who: str, ranks: Sequence[int], run: Run) -> str:
     """Return the beginning of a sentence about delays."""
     if delays.count is None or delays.took_ms is None:
-        thread = threads_with_the_lock(run, ranks)
+        thread = thread_with_the_lock(run.last_logs[rank] for rank in ranks)
         holder = f", mostly {thread}" if thread else ""
         return f"Training on {who} waits for Python's lock, which other threads have{holder}: the waits"
     what = capitalised(counted(delays.count, _NAMES[delays.kind]))

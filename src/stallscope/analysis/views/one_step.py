@@ -14,14 +14,25 @@ from stallscope.arrays import arrow
 from stallscope.arrays.blocks import NULL
 from stallscope.arrays.types import Ints
 from stallscope.run import Run
-from stallscope.words import PAUSES_IN_STEPS, STAGES, PauseInStep, Stage
+from stallscope.words import (
+    INTERPRETER,
+    PAUSES_IN_STEPS,
+    STAGES,
+    NotedInStep,
+    PauseInStep,
+    Stage,
+)
 
+from ..findings.delays_in_steps import looks_at_waits
 from ..ledger.ledger import GAPS, Ledger
 from ..result import Analysis, GenerationLedger
 from ..steps.alignment import AlignedSteps, align
 from .lanes import Lanes
 
 _MS = 1e-6
+_NEVER = np.iinfo(np.int64).max
+# Half the width of a 95 % interval for the square root of a count, whose standard deviation is 0.5.
+_OF_ROOTS = 0.98
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,17 @@ class PauseOfRank(NamedTuple):
     kind: PauseInStep
     rank: int
     ms: float
+
+
+class LockWaitsOfRank(NamedTuple):
+    """How long a rank waited for Python's lock within a step, as looks at random moments tell."""
+
+    rank: int
+    #: Those that found it waiting.
+    looks: int
+    ms: float
+    #: None if the looks are too few to tell how long it waited.
+    ci95: tuple[float, float] | None
 
 
 class StepOf(NamedTuple):
@@ -195,25 +217,86 @@ def pauses_of_step(run: Run, step: OneStep) -> tuple[PauseOfRank, ...]:
 
     The rows of a rank have one clock, so that this is exact on any number of hosts.
     """
-    noted = run.intervals.filter(pc.is_in(run.intervals["kind"], arrow.texts([*PAUSES_IN_STEPS])))
-    noted = noted.filter(arrow.equal(noted["generation"], step.generation))
-    if not noted.num_rows or not isinstance(run.steps, pa.Table):
-        return ()
-    near = pc.is_in(run.steps["step"], arrow.array(np.array([step.step - 1, step.step])))
-    rows = run.steps.filter(near)
-    rows = rows.filter(arrow.equal(rows["generation"], step.generation))
-    since, until = (_ends_by_rank(rows, number) for number in (step.step - 1, step.step))
-    pauses = []
+    noted, since, until = _noted_in_step(run, step, PAUSES_IN_STEPS)
     columns = (noted[name].to_pylist() for name in ("kind", "rank", "begin", "end"))
-    for kind, rank, begin, end in zip(*columns, strict=True):
-        inside = min(end, until.get(rank, begin)) - max(begin, since.get(rank, begin))
-        if inside > 0:
-            pauses.append(PauseOfRank(kind, rank, inside * _MS))
+    pauses = [
+        PauseOfRank(kind, rank, (min(end, last) - max(begin, first)) * _MS)
+        for kind, rank, begin, end, first, last in zip(
+            *columns, since.tolist(), until.tolist(), strict=True
+        )
+    ]
     return tuple(sorted(pauses, key=lambda pause: -pause.ms))
 
 
+def lock_waits_of_step(run: Run, step: OneStep) -> tuple[LockWaitsOfRank, ...]:
+    """Estimate how long ranks waited for Python's lock in a step, the longest first.
+
+    Looks in garbage collections, which hold the lock and are pauses, do not count.
+    """
+    noted, since, until = _noted_in_step(run, step, (INTERPRETER,))
+    collected = _noted_in_step(run, step, ("garbage_collection",)).rows
+    ranks, begin, end, number = (
+        arrow.numbers(noted[name]) for name in ("rank", "begin", "end", "steps")
+    )
+    looks = looks_at_waits(begin, end, number)
+    inside = (looks.moment > since[looks.row]) & (looks.moment <= until[looks.row]) & (looks.ns > 0)
+    columns = (arrow.numbers(collected[name]) for name in ("rank", "begin", "end"))
+    for rank, first, last in zip(*columns, strict=True):
+        is_in_it = (looks.moment >= first) & (looks.moment < last)
+        inside &= ~(is_in_it & (ranks[looks.row] == rank))
+    looks, waits = looks.at(inside), []
+    for rank in np.unique(ranks[looks.row]).tolist():
+        of_rank = looks.at(ranks[looks.row] == rank)
+        ns, variance = float(of_rank.ns.sum()), float(of_rank.variance.sum())
+        low, high = _interval_of_looks(ns, variance)
+        row = int(of_rank.row[0])
+        longest = float(until[row] - since[row])
+        # Rare looks stand for longer than the step, and tell only that there was a wait.
+        is_known = ns < longest
+        ci95 = (low * _MS, min(high, longest) * _MS) if is_known else None
+        waits.append(LockWaitsOfRank(rank, len(of_rank.ns), min(ns, longest) * _MS, ci95))
+    return tuple(sorted(waits, key=lambda wait: -wait.ms))
+
+
+def _interval_of_looks(value: float, variance: float) -> tuple[float, float]:
+    """Return the 95 % interval of a time from looks, which is not symmetric for few of them."""
+    number = value**2 / variance
+    low, high = max(number**0.5 - _OF_ROOTS, 0.0), (number + 1) ** 0.5 + _OF_ROOTS
+    return value * low**2 / number, value * high**2 / number
+
+
+class _NotedInStep(NamedTuple):
+    """Rows of intervals that overlap a step of their ranks, and that step's begin and end."""
+
+    rows: pa.Table
+    since: Ints
+    until: Ints
+
+
+def _noted_in_step(run: Run, step: OneStep, kinds: Sequence[NotedInStep]) -> _NotedInStep:
+    """Return rows between the end of the step before, on their rank, and its end."""
+    noted = run.intervals.filter(pc.is_in(run.intervals["kind"], arrow.texts([*kinds])))
+    noted = noted.filter(arrow.equal(noted["generation"], step.generation))
+    none = np.zeros(0, np.int64)
+    if not noted.num_rows or not isinstance(run.steps, pa.Table):
+        return _NotedInStep(noted.slice(0, 0), none, none)
+    near = pc.is_in(run.steps["step"], arrow.array(np.array([step.step - 1, step.step])))
+    rows = run.steps.filter(near)
+    rows = rows.filter(arrow.equal(rows["generation"], step.generation))
+    ends = [_ends_by_rank(rows, number) for number in (step.step - 1, step.step)]
+    ranks = noted["rank"].to_pylist()
+    # Nothing overlaps a step of which an end is unknown.
+    since, until = (
+        np.array([of_rank.get(rank, unknown) for rank in ranks])
+        for of_rank, unknown in zip(ends, (_NEVER, 0), strict=True)
+    )
+    begin, end = (arrow.numbers(noted[name]) for name in ("begin", "end"))
+    overlap = np.minimum(end, until) > np.maximum(begin, since)
+    return _NotedInStep(noted.filter(pa.array(overlap)), since[overlap], until[overlap])
+
+
 def _ends_by_rank(rows: pa.Table, step: int) -> dict[int, int]:
-    chosen = rows.filter(arrow.equal(rows["step"], step))
+    chosen = rows.filter(pc.and_(arrow.equal(rows["step"], step), pc.is_valid(rows["end"])))
     return dict(zip(chosen["rank"].to_pylist(), chosen["end"].to_pylist(), strict=True))
 
 
