@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 import threading
+import weakref
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -41,11 +43,14 @@ _COUNTED = {
 _DISTRIBUTED_SAVING = "torch.distributed.checkpoint.state_dict_saver"
 # Reasons of compilations may have several lines.
 _MOST_REASONS, _LONGEST_REASON = 8, 200
-# Functions of TensorFlow whose traces are compared.
+# Functions of TensorFlow and JAX whose traces are compared.
 _MOST_FUNCTIONS = 1024
+# JAX's function that traces, which is not public, reports an event at its end, a few calls deeper.
+_JAX_TRACED, _JAX_TRACING = "/jax/core/compile/jaxpr_trace_duration", "_trace_for_jit"
+_MOST_CALLS = 4
 #: JAX's events, whose durations are reported when they end, with those of Orbax.
 _OF_JAX = {
-    "/jax/core/compile/jaxpr_trace_duration": COMPILATION,
+    _JAX_TRACED: COMPILATION,
     "/jax/core/compile/jaxpr_to_mlir_module_duration": COMPILATION,
     "/jax/core/compile/backend_compile_duration": COMPILATION,
     "/jax/orbax/write/total_duration_secs": SAVING,
@@ -89,9 +94,9 @@ class Interruptions:
         self._undo: List[Callable[[], None]] = []
         self._hooked: List[str] = []
         self._compiled_before = 0
-        # Why TensorFlow traced again, and the parameters of each function when it was traced last.
+        # Why TensorFlow or JAX traced again; by function its parameters, in words, of the last trace.
         self._retraced: List[str] = []
-        self._traced: Dict[Tuple[str, int], Dict[str, Tuple[str, str]]] = {}
+        self._traced: Dict[Tuple[str, Any], Dict[str, Tuple[str, str]]] = {}
         self._training, self._pauses = training, pauses
         self._lock_waits = LockWaits(training, emit, next_step) if looks else None
         self._facts_due = 0
@@ -214,6 +219,8 @@ class Interruptions:
             if is_on[0] and kind is not None and not (kind == SAVING and self._pauses()):
                 now = monotonic_ns()
                 self._add(kind, now - int(seconds * 1e9), now, 1)
+                if event == _JAX_TRACED:
+                    known(functools.partial(self._note_trace_of_jax, sys._getframe(1)))
 
         module.register_event_duration_secs_listener(ended)
 
@@ -239,28 +246,49 @@ class Interruptions:
                 if outermost:
                     depth.inside = False
                     self._add(COMPILATION, began, monotonic_ns(), 1)
-                    known(lambda: self._note_trace(function_type, arguments[2]))
+                    known(lambda: self._note_trace_of_tensorflow(function_type, arguments[2]))
 
         self._undo.append(patch(module, _TRACES, timed))
         return True
 
-    def _note_trace(self, function_type: Any, options: Any) -> None:
+    def _note_trace_of_tensorflow(self, function_type: Any, options: Any) -> None:
         """Note what is new in a function's parameters; ``options`` belong to the function."""
+        parameters = {}
+        for name, parameter in function_type.parameters.items():
+            constraint = parameter.type_constraint
+            is_literal = type(constraint).__name__ == "Literal"
+            what = "Python argument" if is_literal else "shape or type of"
+            # A text: types may keep the model alive.
+            parameters[name] = (what, str(constraint))
+        self._note_trace(options.name, id(options.function_cache), parameters)
+
+    def _note_trace_of_jax(self, frame: Any) -> None:
+        """Note what is new in the arguments of a function, which is in a frame of JAX."""
+        for _ in range(_MOST_CALLS):
+            if frame.f_code.co_name == _JAX_TRACING:
+                break
+            frame = frame.f_back
+        else:
+            return
+        function, information, types = (frame.f_locals[name] for name in ("fun", "dbg", "avals"))
+        # JAX has functions, too: those for operations on arrays are traced for each new shape.
+        package = Path(sys.modules["jax"].__file__ or "").parent
+        if package not in Path(information.func_filename).parents:
+            names = information.safe_arg_names(len(types))
+            parameters = {name: ("shape or type of", str(of)) for name, of in zip(names, types)}
+            self._note_trace(information.func_name, weakref.ref(function), parameters)
+
+    def _note_trace(self, name: str, function: Any, parameters: Dict[str, Tuple[str, str]]) -> None:
+        """Note which parameters differ from those of this function's trace before."""
         if len(self._traced) >= _MOST_FUNCTIONS:
             self._traced.clear()
-        # Texts: types may keep the model alive.
-        parameters = {
-            name: (type(parameter.type_constraint).__name__, str(parameter.type_constraint))
-            for name, parameter in function_type.parameters.items()
-        }
-        key = (options.name, id(options.function_cache))
+        key = (name, function)
         before, self._traced[key] = self._traced.get(key, {}), parameters
-        for name, (kind, new) in parameters.items():
-            old = before.get(name, (kind, new))[1]
+        for parameter, (what, new) in parameters.items():
+            old = before.get(parameter, (what, new))[1]
             if old != new and len(self._retraced) < _MOST_REASONS:
-                what = "Python argument" if kind == "Literal" else "shape or type of"
                 self._retraced.append(
-                    "%s: new %s %s: %s, before %s" % (options.name, what, name, new, old)
+                    "%s: new %s %s: %s, before %s" % (name, what, parameter, new, old)
                 )
 
     # -- saves

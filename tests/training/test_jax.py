@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
 from support.needing import need
+from training.case_runner import REPEATED
 from training.environments import KERAS3, needs
 from training.recorded import (
     RESOLUTION_NS,
@@ -71,6 +73,15 @@ class JaxContract(RecorderContract):
 
     def test_the_padding_of_some_batches_is_counted(self, recorded: Recorded) -> None:
         check_padding(recorded, "padded", self.ranks)
+
+    def test_each_new_shape_is_a_reason_to_compile(self, recorded: Recorded) -> None:
+        # In a step's global shape, each rank has 16 samples.
+        shapes = [f"float32[{16 * self.ranks},{times},8]" for times in dict.fromkeys(REPEATED)]
+        for fit in recorded.fits("repeats", self.ranks):
+            assert fit.facts["compilations"]["reasons"] == [
+                f"compiled: new shape or type of inputs: {new}, before {before}"
+                for before, new in itertools.pairwise(shapes)
+            ]
 
     def test_a_model_of_flax_and_optax_is_recorded(self, recorded: Recorded) -> None:
         need(any(KERAS3.glob("lib/*/site-packages/flax")), "there is no Flax in .venv-keras3")
