@@ -10,12 +10,17 @@ only reads the clock. Both are timed from outside, around their functions (small
 Keras' train function the recorder's own count is used. If the machine slows down, both become slower,
 and their ratio stays. In custom loops of Keras 2 a third tool has the recorder's calls, keeps the
 readings of the clock and the batch's shape, and does nothing else: any recorder must do that.
+
+On the smaller network the recorder also trains without what it has for causes inside steps: hooks into
+the garbage collector, compilers and functions that save, looks at the training thread, and the tokens of
+one in eight batches. The difference is what they add to a step in which nothing of that happens.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,7 +28,7 @@ from typing import NamedTuple
 
 from figures import Figure, at_most, times_as_much
 from logs import host_part_us, step_rows
-from paired import over_rounds
+from paired import difference, over_rounds
 from peers import ROOT, TRAINING, output_of
 
 PROGRAMS = ROOT / "benchmarks" / "small"
@@ -33,6 +38,8 @@ STEPS = 150
 LIMIT_US = 5
 #: The recorder may take so many times the bare tool's time.
 MOST_TIMES = 2
+#: Causes inside steps may add so much to a step.
+CAUSES_LIMIT_US = 0.3
 
 
 class Training(NamedTuple):
@@ -59,6 +66,16 @@ class Turn(NamedTuple):
     rows: list[bytes]
 
 
+class Network(NamedTuple):
+    """The turns on a network."""
+
+    turns: list[Turn]
+    #: Of further turns, microseconds per step in the recorder, and in it without causes inside steps;
+    #: empty if nothing is timed from outside.
+    causes_us: list[float]
+    no_causes_us: list[float]
+
+
 KERAS3, MXNET = ROOT / ".venv-keras3", ROOT / ".venv-mxnet"
 TRAININGS = (
     Training("Keras", TRAINING, "with_keras.py"),
@@ -81,11 +98,12 @@ TRAININGS = (
 
 def figures(quick: bool) -> Iterator[Figure]:
     for training in TRAININGS:
-        for layers, turns in sorted(trained(training, STEPS // 4 if quick else STEPS).items()):
-            yield from network_figures(training, layers, turns)
+        for layers, network in sorted(trained(training, STEPS // 4 if quick else STEPS).items()):
+            yield from network_figures(training, layers, network)
 
 
-def network_figures(training: Training, layers: int, turns: list[Turn]) -> Iterator[Figure]:
+def network_figures(training: Training, layers: int, network: Network) -> Iterator[Figure]:
+    turns = network.turns
     what = f"{training.name}, {2 * (layers + 1)} gradients"
     own_us = median(turn.own_us for turn in turns)
     if training.limit_us > LIMIT_US:
@@ -97,8 +115,25 @@ def network_figures(training: Training, layers: int, turns: list[Turn]) -> Itera
         yield against(what, turns, "a bare tool", "bare_us")
         if turns[0].same_calls_us:
             yield against(what, turns, "the same calls", "same_calls_us")
+    if network.causes_us:
+        yield of_causes(what, network)
     rows = [row for turn in turns for row in turn.rows]
     yield at_most(f"{what}: bytes per step and rank", sum(map(len, rows)) / len(rows), "B", 64)
+
+
+def of_causes(what: str, network: Network) -> Figure:
+    """Return what causes inside steps add to a step, also as a share of the recorder's other time."""
+    added, rest_us = difference(*network[1:]), median(network.no_causes_us)
+    figure = at_most(
+        f"{what}: causes inside steps add per step",
+        added.value,
+        "µs",
+        CAUSES_LIMIT_US,
+        interval=added.interval,
+    )
+    rest = "the rest of the recorder"
+    ratio = added.value / rest_us
+    return replace(figure, alternative=rest, alternative_value=rest_us, ratio=ratio)
 
 
 def against(what: str, turns: list[Turn], alternative: str, name: str) -> Figure:
@@ -114,24 +149,25 @@ def against(what: str, turns: list[Turn], alternative: str, name: str) -> Figure
     )
 
 
-def trained(training: Training, steps: int) -> dict[int, list[Turn]]:
-    """Train in one process, and return its turns by the number of layers."""
+def trained(training: Training, steps: int) -> dict[int, Network]:
+    """Train in one process, and return its networks by the number of layers."""
     with TemporaryDirectory() as folder:
         words = ["python", str(PROGRAMS / training.program), folder, str(steps)]
         variables = {"KERAS_BACKEND": training.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         output_of([*words, *training.words], training.environment, variables)
-        return {int(path.name): turns_in(path) for path in Path(folder).iterdir()}
+        return {int(path.name): network_in(path) for path in Path(folder).iterdir()}
 
 
-def turns_in(folder: Path) -> list[Turn]:
+def network_in(folder: Path) -> Network:
     """Read the turns of a training."""
     spent: dict[str, list[float]] = json.loads((folder / "spent.json").read_text())
     turns = []
     others = spent.get("same_calls", [0.0] * len(spent["bare"]))
     for number, times in enumerate(zip(spent["recorded"], spent["bare"], others, strict=True)):
-        logs, (recorder_us, bare_us, same_calls_us) = folder / f"turn-{number}", times
+        logs, (recorder_us, bare_us, same_calls_us) = folder / f"recorded-{number}", times
         own_us = host_part_us(logs)
         # With Keras, nothing is timed from outside.
         recorder_us = recorder_us or own_us
         turns.append(Turn(own_us, recorder_us, bare_us, same_calls_us, step_rows(logs)))
-    return turns
+    causes = (list(filter(None, spent.get(name, []))) for name in ("causes", "no_causes"))
+    return Network(turns, *causes)

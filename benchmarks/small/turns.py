@@ -3,12 +3,16 @@
 The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages". A third arm, where
 there is one, has all calls that StepLogger's users write, and does only what none of them can leave out.
 
-Writes OUT/LAYERS/turn-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm and
-turn, the median over steps of the microseconds that training spends in the tool (see Ruler).
+On the smaller network StepLogger then trains in more turns with and without causes inside steps.
+
+Writes OUT/LAYERS/recorded-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm
+and turn, the microseconds that training spends in the tool (see Ruler), the median over steps. For
+causes it is that over blocks of steps: the tokens of one batch are counted in each block.
 """
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from time import monotonic_ns
@@ -16,9 +20,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple, Union
 
 #: Dense layers before the last; each has two gradients.
 LAYERS = (10, 80)
-TURNS = 2
+TURNS, TURNS_FOR_CAUSES = 2, 8
 WIDTH, BATCH = 64, 32
 STAGES = "no-stages" not in sys.argv
+#: Tokens are counted in one of so many batches.
+COUNTED = 8
+_RECORDER = "stallscope.collector.recorder"
 
 
 class Ruler:
@@ -83,15 +90,19 @@ class Ruler:
 
         kind.__iter__ = lambda loader: Timed(loader)  # type: ignore[attr-defined]
 
-    def take_us(self, steps: int) -> float:
-        """Return the median microseconds per step in the tool, of so many steps, and reset."""
+    def take_us(self, steps: int, block: int = 1) -> float:
+        """Return the microseconds per step in the tool, and reset.
+
+        Of so many steps, it is the median over blocks; 0 if the tool is not timed.
+        """
         taken, self._spent[:] = self._spent[:], []
         calls = len(taken) // steps
         if not calls:
             return 0.0
-        # A loop may end with an additional call.
-        spent = taken[: calls * steps]
-        return median(sum(spent[at : at + calls]) for at in range(0, len(spent), calls)) / 1e3
+        # A loop may end with an additional call, and with a part of a block.
+        size = calls * block
+        starts = range(0, calls * steps - size + 1, size)
+        return median(sum(taken[at : at + size]) for at in starts) / block / 1e3
 
 
 class Bare:
@@ -132,15 +143,55 @@ def run(
     out, steps, ruler = Path(sys.argv[1]), int(sys.argv[2]), Ruler()
     prepare(ruler)
     for layers in LAYERS:
-        arms: Dict[str, Callable[[Any], None]] = dict(
-            zip(("recorded", "bare", "same_calls"), arms_of(layers, steps, ruler))
-        )
+        recorded, *tools = arms_of(layers, steps, ruler)
         folder = out / str(layers)
-        spent: Dict[str, List[float]] = {name: [] for name in arms}
-        for turn in range(TURNS):
-            # A later arm of a turn may find warmer caches.
-            for name in list(arms) if turn % 2 else reversed(list(arms)):
-                arms[name](folder / f"turn-{turn}" if name == "recorded" else Bare())
-                spent[name].append(ruler.take_us(steps))
+        arms = {"recorded": recorded, **dict(zip(("bare", "same_calls"), map(of_tool, tools)))}
+        spent = in_turns(arms, TURNS, folder, lambda: ruler.take_us(steps))
+        if layers == LAYERS[0]:
+            arms = {"causes": recorded, "no_causes": without_causes(recorded)}
+            spent.update(
+                in_turns(arms, TURNS_FOR_CAUSES, folder, lambda: ruler.take_us(steps, COUNTED))
+            )
         if writes:
             (folder / "spent.json").write_text(json.dumps(spent))
+
+
+def of_tool(train: Callable[[Any], None]) -> Callable[[Path], None]:
+    """Return a way to train with a tool that writes nothing."""
+    return lambda _: train(Bare())
+
+
+def in_turns(
+    arms: Dict[str, Callable[[Path], None]],
+    turns: int,
+    folder: Path,
+    take_us: Callable[[], float],
+) -> Dict[str, List[float]]:
+    """Train with each arm in turns, in folders of their own; return what was taken after each turn."""
+    spent: Dict[str, List[float]] = {name: [] for name in arms}
+    for turn in range(turns):
+        # A later arm of a turn may find warmer caches.
+        for name in list(arms) if turn % 2 else reversed(list(arms)):
+            arms[name](folder / f"{name}-{turn}")
+            spent[name].append(take_us())
+    return spent
+
+
+def without_causes(recorded: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Return a way to train with StepLogger that hooks into nothing for causes, and counts no tokens."""
+
+    def train(out: Path) -> None:
+        modules = [module for name, module in sys.modules.items() if name.startswith(_RECORDER)]
+        hooks = sys.modules[f"{_RECORDER}.interruptions"].Interruptions
+        parts = [(module, "padded_in") for module in modules if hasattr(module, "padded_in")]
+        with ExitStack() as undo:
+            for owner, name in (*parts, (hooks, "start"), (hooks, "_hook_modules")):
+                undo.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, _nothing)
+            recorded(out)
+
+    return train
+
+
+def _nothing(*_: Any) -> None:
+    pass

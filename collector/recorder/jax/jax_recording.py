@@ -175,10 +175,12 @@ class Recording(LoopRecording):
                     left -= 1
                     if not left:
                         left = COUNTED
-                        with contextlib.suppress(
-                            Exception
-                        ):  # such as a batch with methods of its own
-                            padded = padded_in(batch)
+                        first = batch[0] if type(batch) in (tuple, list) and batch else batch
+                        # Arrays have no names, and looking for some takes long.
+                        if not hasattr(first, "shape"):
+                            # Such as a batch with methods of its own.
+                            with contextlib.suppress(Exception):
+                                padded = padded_in(batch)
                 except Exception as error:  # no error may reach training
                     self.fail(error)
                     shape = None
