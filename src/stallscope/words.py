@@ -51,7 +51,7 @@ LOST_TIME: dict[LostTime, str] = {
     "changes": "steps that became slower",
 }
 #: The cause of a bottleneck; that of a job that hangs is where all ranks are that have not arrived.
-Cause = Literal[HangPlace, "network", "cores", LostTime]
+Cause = Literal[HangPlace, "network", "cores", "padding", LostTime]
 VERDICT_CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 #: Intervals that recorders note: pauses within steps, and work on other threads, beside steps. With what

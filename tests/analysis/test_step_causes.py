@@ -362,6 +362,40 @@ def test_throughput_is_told_in_tokens() -> None:
     assert content["padding"]["tokens_per_second"] == rate.value
 
 
+#: Batches of different sizes, of which no rank waits long for another.
+SIMILAR_WORK = replace(WORK, ms=3.0)
+
+
+def test_padding_is_the_verdict_where_there_is_no_other_fault() -> None:
+    analysis = analyse(padded(run_of(SIMILAR_WORK), 0.25))
+    verdict = analysis.bottleneck
+    assert (verdict.kind, verdict.cause, verdict.ranks) == ("compute", "padding", ())
+    assert verdict.fault
+    (finding,) = (each for each in analysis.findings if each.code == "padding")
+    assert verdict.advice == finding.advice != ()
+    jsonschema.validate(json_content(analysis), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("faults", "share", "is_fault"),
+    [
+        # It costs too little.
+        ((SIMILAR_WORK,), 0.03, False),
+        # Another fault is named first.
+        ((SIMILAR_WORK, Fault("input", 60.0, ranks=[1])), 0.25, True),
+        # What it costs is unknown.
+        ((), 0.4, False),
+    ],
+)
+def test_padding_is_no_verdict_otherwise(
+    faults: tuple[Fault, ...], share: float, is_fault: bool
+) -> None:
+    analysis = analyse(padded(run_of(*faults), share))
+    assert analysis.bottleneck.fault == is_fault
+    assert analysis.bottleneck.cause != "padding"
+    assert "padding" in {finding.code for finding in analysis.findings}
+
+
 def test_what_padding_costs_is_unknown_if_all_batches_have_one_size() -> None:
     analysis = analyse(padded(run_of(), 0.4))
     assert analysis.step_causes.causes == ()

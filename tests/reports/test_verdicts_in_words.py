@@ -173,6 +173,12 @@ def test_too_few_cores_are_a_separate_verdict() -> None:
     assert badge(cores) == "Too few cores"
 
 
+def test_padding_is_a_separate_verdict() -> None:
+    padding = Bottleneck("compute", "padding", "", fault=True)
+    assert headline(padding, []) == "Padding in batches holds this run back"
+    assert (badge(padding), reason(padding)) == ("Padding", "batches hold much padding")
+
+
 def test_a_list_says_in_a_few_words_why_a_run_is_slow() -> None:
     assert reason(Bottleneck("allreduce", None, "")) == ""
     assert reason(verdict(straggler("persistent", "input", 3))) == "its input is slow"

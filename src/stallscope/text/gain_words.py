@@ -292,7 +292,7 @@ def loss_gain(analysis: Analysis) -> str:
 
 def _main_fix(analysis: Analysis) -> FixKind | Verdict | None:
     bottleneck = analysis.bottleneck
-    if bottleneck.cause == "cores":
+    if bottleneck.cause in ("cores", "padding"):
         return None
     varies = bottleneck.kind == "imbalance" and not bottleneck.fault
     return "variation" if varies else bottleneck.kind

@@ -51,6 +51,8 @@ def reason(bottleneck: Bottleneck) -> str:
         return ""
     if bottleneck.cause == "cores":
         return "ranks share too few CPU cores"
+    if bottleneck.cause == "padding":
+        return "batches hold much padding"
     if known(bottleneck.cause, LOST_TIME_CAUSES) is not None:
         outside = known(bottleneck.cause, OUTSIDE_STEPS) is not None
         return "a large share of the job" if outside else "a large share of the steps' time"
@@ -68,6 +70,8 @@ def headline(bottleneck: Bottleneck, stragglers: Sequence[Straggler]) -> str:
         return _NO_FAULT
     if bottleneck.cause == "cores":
         return "The ranks of a host share too few CPU cores"
+    if bottleneck.cause == "padding":
+        return "Padding in batches holds this run back"
     if bottleneck.loss is not None:
         return _lost_time(bottleneck.loss)
     if bottleneck.kind != "imbalance" or not bottleneck.ranks:

@@ -121,6 +121,8 @@ def verdict_title(
         return "No fault"
     if cause == "cores":
         return "Too few cores"
+    if cause == "padding":
+        return "Padding"
     lost = known(cause, LOST_TIME_CAUSES)
     if lost is not None:
         return capitalised(LOST_TIME[lost])

@@ -27,6 +27,7 @@ from stallscope.words import (
     StepCauseCode,
 )
 
+from ..gains.verdict import WORTHWHILE
 from ..gains.what_if import Advice, Bottleneck, Reason
 from ..ledger.by_generation import Generations, steady_of
 from ..ledger.ledger import Ledger
@@ -253,10 +254,9 @@ def _of_padding(
     padding: Padding, saved: Mean, advice: tuple[Advice, ...], ledger: Ledger
 ) -> StepCause:
     share = saved.value * 1e6 / float(ledger.total.mean())
-    least = "at least " if padding.share.value > 1 - SMALLEST_BATCH else ""
     text = (
-        f"{padding.in_words()} Batches without padding would save {least}"
-        f"{amount(saved.value, 'ms', saved.ci95)} per step ({percent(share)})."
+        f"{padding.in_words()} Batches without padding would save "
+        f"{_saved_without(padding, saved)} per step ({percent(share)})."
     )
     return StepCause(
         "padding",
@@ -270,6 +270,11 @@ def _of_padding(
         text,
         advice,
     )
+
+
+def _saved_without(padding: Padding, saved: Mean) -> str:
+    least = "at least " if padding.share.value > 1 - SMALLEST_BATCH else ""
+    return f"{least}{amount(saved.value, 'ms', saved.ci95)}"
 
 
 # -- the job without causes ------------------------------------------------------------------------
@@ -363,8 +368,11 @@ def _why_compiled(run: Run, ranks: Sequence[int]) -> str:
 def with_step_causes(verdict: Bottleneck, causes: StepCauses) -> Bottleneck:
     """Return a verdict about a stage with the causes in it that are about its ranks.
 
-    They come first: a pause that was timed says more than a counter.
+    They come first: a pause that was timed says more than a counter. Without another fault, much padding
+    is the verdict.
     """
+    if verdict.healthy:
+        return _on_padding(causes) or verdict
     explaining = [cause for cause in causes.causes if _explains(cause, verdict)]
     reasons = [
         Reason(
@@ -383,6 +391,22 @@ def with_step_causes(verdict: Bottleneck, causes: StepCauses) -> Bottleneck:
     ]
     advice = [piece for cause in explaining for piece in cause.advice]
     return replace(verdict, why=(*reasons, *verdict.why), advice=(*advice, *verdict.advice))
+
+
+def _on_padding(causes: StepCauses) -> Bottleneck | None:
+    """Return the verdict on padding, which costs all ranks alike; None if it may cost little."""
+    padding = causes.padding
+    cause = next((cause for cause in causes.causes if cause.code == "padding"), None)
+    if padding is None or cause is None:
+        return None
+    saved = cause.saved_ms
+    if saved.ci95 is None or cause.share * saved.ci95[0] / saved.value < WORTHWHILE:
+        return None
+    evidence = (
+        f"{percent(padding.share.value)} of the places in batches are padding. Batches without it would "
+        f"save {_saved_without(padding, saved)} per step ({percent(cause.share)})."
+    )
+    return Bottleneck("compute", "padding", evidence, advice=cause.advice, fault=True)
 
 
 def _explains(cause: StepCause, verdict: Bottleneck) -> bool:
