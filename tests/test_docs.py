@@ -44,6 +44,14 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert not anchor or anchor in _anchors(linked), f"{target}#{anchor}"
 
 
+def test_pages_that_name_the_package_lead_to_how_it_is_installed() -> None:
+    """What stands for the package before there is a release is said in one place."""
+    names = re.compile(r"pip install [^\n]*stallscope|`stallscope\[")
+    naming = [page for page in DOCS.rglob("*.md") if names.search(page.read_text())]
+    assert len(naming) > 5
+    assert [page for page in naming if "README.md#install)" not in page.read_text()] == []
+
+
 @pytest.mark.parametrize("page", TABLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_tables_of_recorders_are_what_their_contract_shows(page: Path) -> None:
     assert page.read_text() == TABLES[page](page.read_text()), "run make matrix"

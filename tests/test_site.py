@@ -72,3 +72,6 @@ def test_llms_txt_lists_pages_that_are_there(site: Path) -> None:
     assert text.startswith("# Stallscope\n\n> ")
     assert len(entries) > 30
     assert [target for _, target, _ in entries if not (site / target).is_file()] == []
+    # Each says in a whole sentence what its page answers.
+    sentence = re.compile(r"[A-Z`][^\[\]]{20,170}\.")
+    assert [text for *_, text in entries if not sentence.fullmatch(text)] == []

@@ -1,7 +1,7 @@
 """Sphinx's settings for the documentation as a site: ``make site``.
 
 The pages are the Markdown files of the repository, where they are; README.md is the landing page. The
-navigation is the list at its end, and llms.txt is made of that list and of each page's first sentences:
+navigation is the list at its end, and llms.txt is made of that list and of each page's first sentence:
 no text is written twice.
 """
 
@@ -113,20 +113,27 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 def _summary() -> str:
     """Return the site in the form of https://llmstxt.org."""
-    lines = [f"# {project}", "", f"> {_first_sentences(ROOT / 'README.md')}"]
+    lines = [f"# {project}", "", f"> {_description(ROOT / 'README.md')}"]
     for caption, pages in navigation():
         lines += ["", f"## {caption}", ""]
         for title, target in pages:
             address = f"{ADDRESS}_sources/{target}"
-            lines.append(f"- [{title}]({address}): {_first_sentences(ROOT / target)}")
+            lines.append(f"- [{title}]({address}): {_description(ROOT / target)}")
     return "\n".join(lines) + "\n"
 
 
-def _first_sentences(page: Path) -> str:
-    """Return the first paragraph of a page, without its links."""
-    paragraphs = re.split(r"\n\s*\n", page.read_text("utf-8"))
-    first = next(text for text in paragraphs if re.match(r"[A-Z`*]", text))
-    return _LINK.sub(r"\1", " ".join(first.split()))
+def _description(page: Path) -> str:
+    """Return what a page answers: its first sentence, without links.
+
+    Raises:
+        ValueError: if a list, a heading or code comes before the sentence ends.
+    """
+    paragraph = re.split(r"\n\s*\n", page.read_text("utf-8"))[1]
+    text = _LINK.sub(r"\1", " ".join(paragraph.split()))
+    sentence = re.match(r"[A-Z`].*?\.(?= |$)", text)
+    if sentence is None:
+        raise ValueError(f"{page} does not begin with a sentence that says what it answers")
+    return sentence[0]
 
 
 def setup(app: Sphinx) -> None:
