@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stallscope.collector.recorder import interruptions as recording
 from stallscope.collector.recorder.interruptions import Interruptions
 from stallscope.collector.recorder.lock_waits import TrainingThread
 from stallscope.collector.recorder.step_log.line_format import InterruptionRow
@@ -58,8 +59,10 @@ def test_a_long_collection_is_a_row(
 
 
 def test_short_ones_are_only_counted(
-    interruptions: Interruptions, rows: list[InterruptionRow]
+    interruptions: Interruptions, rows: list[InterruptionRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Where cores are busy, even a collection of nothing may take a millisecond.
+    monkeypatch.setattr(recording, "_LEAST_NS", 10**12)
     gc.collect()
     gc.freeze()
     rows.clear()

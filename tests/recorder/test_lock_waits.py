@@ -168,10 +168,11 @@ def test_waits_take_as_long_as_the_kernel_says(
         # The last reports.
         train(lambda: waits._latest is not None and waits._latest.at > until)
     within = [row for row in rows if since <= row.begin <= until]
-    # Each wait is known but for the time between two looks, which is longer on busy cores.
+    # Each wait is known but for the time between two looks, which is longer on busy cores. There they
+    # are fewer just when training waits: the process that looks needs a core, too.
     error = math.sqrt(sum(((row.end - row.begin) / row.amount) ** 2 for row in within))
     waited = sum(row.end - row.begin for row in within)
-    assert waited == pytest.approx(slept, abs=0.05 * slept + 4 * error)
+    assert waited == pytest.approx(slept, abs=0.2 * slept + 4 * error)
 
 
 def asleep_ns() -> int:
@@ -188,9 +189,12 @@ def test_threads_that_compute_without_the_lock_are_no_cause(
     with ExitStack() as threads:
         for number in range(4):
             threads.enter_context(running(f"hasher {number}", outside_the_lock))
+        train(lambda: bool(waits._looks))
+        before, since = asleep_ns(), time.monotonic_ns()
         train(lambda: waits._looks >= LOOKS)
-    # On busy cores a thread may lose its core while it has the lock.
-    assert sum(row.amount for row in rows) <= 0.2 * waits._looks
+        asleep = (asleep_ns() - before) / (time.monotonic_ns() - since)
+    # A thread that loses its core while it has the lock lets training wait, and the kernel knows that.
+    assert sum(row.amount for row in rows) <= (0.2 + asleep) * waits._looks
 
 
 def test_without_busy_threads_nobody_looks() -> None:

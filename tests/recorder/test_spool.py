@@ -156,7 +156,7 @@ def test_rows_that_come_just_before_a_copy_are_in_the_next_one(
 
     monkeypatch.setattr(session, "_watch_step", epoch_ends_between_flush_and_copy)
     assert ended.wait(PATIENCE_SECONDS)
-    wait_until(lambda: "epoch,1" in session.path.read_text(), "a copy of the log", seconds=60)
+    wait_until(lambda: "epoch,1" in session.path.read_text(), "a copy of the log")
     session.close()
 
 
