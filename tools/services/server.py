@@ -15,7 +15,7 @@ from processes import end, identity
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-services"
 # Long enough for busy machines.
-_PATIENCE_SECONDS = 300.0
+_PATIENCE_SECONDS = 900.0
 _LAST_LINES = 15
 
 
