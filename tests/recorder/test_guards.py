@@ -14,10 +14,11 @@ from stallscope.collector.recorder.guards import (
     yield_to_training,
 )
 
+_WORKER = "worker of a test"
+
 
 def test_background_thread_pauses_between_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    pauses = _noted_pauses(monkeypatch)
 
     def make_rows() -> None:
         mark_background_thread()
@@ -29,14 +30,28 @@ def test_background_thread_pauses_between_rows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_training_thread_never_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    pauses = _noted_pauses(monkeypatch)
     _run_in_thread(lambda: [yield_to_training(done) for done in range(100)])
     assert pauses == []
 
 
+def _noted_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Note the pauses of the thread that runs the test's work; threads of other tests sleep."""
+    pauses: list[float] = []
+    sleep = time.sleep
+
+    def pause(seconds: float) -> None:
+        if threading.current_thread().name == _WORKER:
+            pauses.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    return pauses
+
+
 def _run_in_thread(work: Callable[[], object]) -> None:
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, name=_WORKER)
     thread.start()
     thread.join()
 
