@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from process_group import end_process_group
+from rows_on_disk import wait_for_step
 
 from stallscope.torch import StepLogger
 
@@ -75,8 +76,9 @@ def main() -> None:
                 dist.barrier()
             first_attempt = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
             if first_attempt and (dist.get_rank(), step) == (1, fatal_step):
-                # The steps so far are flushed by then.
-                time.sleep(0.5)
+                # Rank 0 has ended this step, and waits in the next one.
+                wait_for_step(out / "logs", 0, step - 1)
+                wait_for_step(out / "logs", 1, step - 2)
                 os._exit(3)
     end_process_group()
 

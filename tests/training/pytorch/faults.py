@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any
 
 from case_runner import full_disk
@@ -12,6 +11,7 @@ from pytorch.base import (
     Training,
     ranked,
 )
+from rows_on_disk import wait_for_step
 
 #: Bytes of a log after which the disk of rank 1 is full.
 FULL_BYTES = 4000
@@ -40,7 +40,7 @@ def recorder_breaks(case: Case) -> Any:
     """The recorder raises in the fifth iteration, when the first ones are on disk."""
     from stallscope.collector.recorder.loop_steps import Iteration
 
-    return breaking(case, Iteration, "reduced", pause=0.5)
+    return breaking(case, Iteration, "reduced", step_on_disk=3)
 
 
 @ranked
@@ -48,17 +48,18 @@ def recorder_breaks_in_its_own_thread(case: Case) -> Any:
     """The recorder raises in its own thread."""
     from stallscope.collector.recorder.loop_steps import StepAssembler
 
-    return breaking(case, StepAssembler, "rows", pause=0.0)
+    return breaking(case, StepAssembler, "rows")
 
 
-def breaking(case: Case, owner: Any, name: str, pause: float) -> Any:
-    """Train while the fifth call of a method of the recorder raises, after a pause."""
+def breaking(case: Case, owner: Any, name: str, step_on_disk: int | None = None) -> Any:
+    """Train while the fifth call of a method of the recorder raises, once the log has a step."""
     original, calls = getattr(owner, name), []
 
     def broken(self: Any, *args: Any) -> Any:
         calls.append(1)
         if len(calls) == 5:
-            time.sleep(pause)
+            if step_on_disk is not None:
+                wait_for_step(case.logs(), case.rank, step_on_disk)
             raise ZeroDivisionError("broken on purpose")
         return original(self, *args)
 
