@@ -39,7 +39,6 @@ def launched(factory: pytest.TempPathFactory, kind: str, program: str = "jax_cas
     )
 
 
-@pytest.mark.unmeasured
 class JaxContract(RecorderContract):
     framework = "JAX with Flax, Optax or neither"
     recorder = "JAX"
