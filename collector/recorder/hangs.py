@@ -238,7 +238,9 @@ def frames_of(frame: Optional[FrameType]) -> List[Frame]:
     """Return the frames of a thread's stack, the innermost first."""
     frames: List[Frame] = []
     while frame is not None and len(frames) < MOST_FRAMES:
-        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        code = frame.f_code
+        # A frame may be at no line, as between instructions of generated code.
+        frames.append((code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name))
         frame = frame.f_back
     return frames
 

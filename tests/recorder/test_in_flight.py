@@ -190,6 +190,20 @@ def test_stacks_of_all_threads_are_written_twice(tmp_path: Path) -> None:
     assert "MainThread" in text
 
 
+def test_a_stack_with_a_frame_at_no_line_is_written(tmp_path: Path) -> None:
+    file = StackFile(tmp_path / "stacks.txt")
+
+    def without_lines() -> int | None:
+        file.write("step 7")
+        return sys._getframe().f_lineno
+
+    code = without_lines.__code__
+    without_lines.__code__ = code.replace(co_linetable=b"")
+    assert without_lines() is None
+    place = f"{__file__}:{code.co_firstlineno} in without_lines"
+    assert place in (tmp_path / "stacks.txt").read_text()
+
+
 def test_the_training_threads_stack_is_in_the_log() -> None:
     fact = described(watch(stacks=StackFile(None)), 6 * SECOND)
     assert fact is not None
