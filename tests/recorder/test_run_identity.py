@@ -345,6 +345,16 @@ def test_all_ranks_of_a_launch_give_it_the_same_name_and_another_launch_another(
     assert launch_name({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, 2) is not None
 
 
+def test_tasks_of_slurm_that_train_alone_are_separate_launches() -> None:
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    address = {"MASTER_ADDR": "h1", "MASTER_PORT": "29500"}
+    alone = launch_name({**step, **address, "SLURM_STEP_NUM_TASKS": "8"}, 1)
+    assert alone is not None
+    assert alone.startswith("process:")
+    assert launch_name({**step, "SLURM_STEP_NUM_TASKS": "1"}, 1) == "SLURM_JOB_ID:7:0"
+    assert launch_name({**step, "SLURM_STEP_NUM_TASKS": "8"}, 8) == "SLURM_JOB_ID:7:0"
+
+
 def test_one_process_is_a_separate_launch() -> None:
     name = launch_name({}, 1)
     assert name is not None
@@ -418,3 +428,15 @@ def test_jax_is_asked_for_its_processes_only_by_those_who_know_that_it_trains(
     monkeypatch.setattr(os, "environ", {})
     assert world_of_training() == World(0, 1, None)
     assert world_of_training(asks_jax=True) == World(3, 4, None)
+
+
+# With fewer tasks than ranks, a task has started several ranks.
+@pytest.mark.parametrize(("tasks", "local_rank"), [("4", 1), ("2", None)])
+def test_ranks_that_srun_starts_know_their_number_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, tasks: str, local_rank: int | None
+) -> None:
+    jax = SimpleNamespace(process_count=lambda: 4, process_index=lambda: 3)
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    task = {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": tasks}
+    monkeypatch.setattr(os, "environ", task)
+    assert world_of_training(asks_jax=True) == World(3, 4, local_rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from lab import Lab, Slurm, why_no_slurm
 from support.lab import LabStarter
 from support.needing import need
 from training.environments import ROOT
-from training.launching import ENVIRONMENT, ON_HOSTS, programs_of
+from training.launching import ENVIRONMENT, ON_HOSTS, PROGRAMS, programs_of
 from training.on_hosts import collected, hostfile
 
 from stallscope.parsers import read
@@ -117,19 +117,39 @@ def test_the_output_of_a_pytorch_jobs_pods_is_one_run(hosts: Lab, tmp_path: Path
     check_run(run, "MASTER_ADDR:h1:23456")
 
 
-def test_ranks_of_slurm_are_one_run(hosts: Lab, tmp_path: Path) -> None:
+@pytest.fixture
+def slurm(hosts: Lab) -> Iterator[Slurm]:
     reason = why_no_slurm()
     need(reason is None, str(reason))
+    with Slurm(hosts) as started:
+        yield started
+
+
+def in_job(*words: str) -> list[str]:
+    """Return a command of Slurm for a job, which inherits the submitter's variables."""
+    path = f"PATH={ENVIRONMENT / 'bin'}:/usr/bin:/bin"
+    return ["env", path, *(f"{name}={value}" for name, value in SETTINGS.items()), *words]
+
+
+def test_ranks_of_slurm_are_one_run(hosts: Lab, slurm: Slurm, tmp_path: Path) -> None:
     for name in ("slurm.sh", "train.py"):
         shutil.copy(SCRIPTS / name, tmp_path)
-    with Slurm(hosts) as slurm:
-        # Jobs inherit the submitter's variables.
-        path = f"PATH={ENVIRONMENT / 'bin'}:/usr/bin:/bin"
-        words = ["env", path, *(f"{name}={value}" for name, value in SETTINGS.items())]
-        words += ["sbatch", "--wait", "slurm.sh", str(hosts.disk / "logs")]
-        done = slurm.run(words, tmp_path)
-        (output,) = tmp_path.glob("slurm-*.out")
-        assert done.returncode == 0, done.stderr + output.read_text() + slurm.messages
+    words = in_job("sbatch", "--wait", "slurm.sh", str(hosts.disk / "logs"))
+    done = slurm.run(words, tmp_path)
+    (output,) = tmp_path.glob("slurm-*.out")
+    assert done.returncode == 0, done.stderr + output.read_text() + slurm.messages
     (gathered,) = tmp_path.glob("logs-*")
     (run,) = read(str(gathered))
     check_run(run, "SLURM_JOB_ID:")
+
+
+def test_ranks_of_srun_are_recorded_without_an_edit(slurm: Slurm, tmp_path: Path) -> None:
+    """The script takes its rank from Slurm, which sets no variables of PyTorch."""
+    record = ["python", "-m", "stallscope.record", "--to", str(tmp_path / "logs")]
+    script = [str(PROGRAMS / "unedited_cases.py"), "ddp_of_slurm"]
+    done = slurm.run(in_job("srun", "--nodes=1", "--ntasks=2", *record, *script), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr + slurm.messages
+    assert done.stderr.count("stallscope: records a loop of PyTorch (SGD, Dist") == 1
+    (run,) = read(str(tmp_path / "logs"))
+    assert (run.status, run.problems) == ("completed", ())
+    assert [(log.rank, log.facts["local_rank"]) for log in run.logs] == [(0, 0), (1, 1)]

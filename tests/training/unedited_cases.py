@@ -126,6 +126,10 @@ def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
     end_process_group()
 
 
+def ddp_of_slurm() -> None:
+    ddp(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), 29500)
+
+
 def spawned() -> None:
     import socket
 

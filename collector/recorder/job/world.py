@@ -16,6 +16,7 @@ TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
 # Names that identify no job: torchrun's default, and Spark's for every job.
 _NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+_SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
 # Variables that together name one launch of a job, the same on all of its ranks.
 _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     (TORCHRUN_ID,),
@@ -24,6 +25,8 @@ _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
     ("MASTER_ADDR", "MASTER_PORT"),
 )
+# All tasks of a step have these, also where each trains alone.
+_OF_STEPS = _LAUNCH_VARIABLES[-2:]
 
 
 class World(NamedTuple):
@@ -102,11 +105,25 @@ def world_of_training(asks_jax: bool = False) -> World:
     if horovod is not None:
         return World(horovod.rank(), horovod.size(), horovod.local_rank())
     if distributed is not None:
-        return World(distributed.get_rank(), distributed.get_world_size(), launched.local_rank)
+        rank, size = distributed.get_rank(), distributed.get_world_size()
+        local_rank = launched.local_rank
+        if local_rank is None:
+            local_rank = _slurm_local_rank(os.environ, rank, size)
+        return World(rank, size, local_rank)
     on_jax = asks_jax or (keras is not None and keras.backend.backend() == "jax")
     if ray is None and jax is not None and on_jax and jax.process_count() > 1:
-        return World(jax.process_index(), jax.process_count(), None)
+        rank, size = jax.process_index(), jax.process_count()
+        return World(rank, size, _slurm_local_rank(os.environ, rank, size))
     return launched
+
+
+def _slurm_local_rank(env: Mapping[str, str], rank: int, size: int) -> Optional[int]:
+    """Return a rank's number on its host where each rank is a task of srun; None elsewhere.
+
+    srun sets no variables of PyTorch: training takes rank and size from Slurm's own.
+    """
+    task = _integer(env.get("SLURM_PROCID")), _integer(env.get(_SLURM_TASKS))
+    return _integer(env.get("SLURM_LOCALID")) if task == (rank, size) else None
 
 
 def ray_worker() -> Optional[RayWorker]:
@@ -197,7 +214,10 @@ def run_id_of_training(log_dir: Path) -> Optional[str]:
 
 def launch_name(env: Mapping[str, str], size: int) -> Optional[str]:
     """Return a name of this launch that all ranks share; None where the launcher gives none."""
+    is_alone = size == 1 and env.get(_SLURM_TASKS, "1") != "1"
     for names in _LAUNCH_VARIABLES:
+        if is_alone and names in _OF_STEPS:
+            continue
         values = [env.get(name) for name in names]
         if all(values) and values not in _NO_NAMES:
             return ":".join([names[0], *[str(value) for value in values]])
