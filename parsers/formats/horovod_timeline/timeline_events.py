@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -123,10 +122,9 @@ class BlockRows:
 
 
 class Texts:
-    """Names of activities and ranks, numbered as they appear. Thread-safe."""
+    """Names of activities and ranks, numbered as they appear."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
         self.known: list[bytes] = []
         self._codes: dict[bytes, int] = {}
 
@@ -138,11 +136,10 @@ class Texts:
         return numbers[index]
 
     def _code(self, text: bytes) -> int:
-        with self._lock:
-            if text not in self._codes:
-                self.known.append(text)
-                self._codes[text] = len(self.known) - 1
-            return self._codes[text]
+        if text not in self._codes:
+            self.known.append(text)
+            self._codes[text] = len(self.known) - 1
+        return self._codes[text]
 
 
 @dataclass(frozen=True)
