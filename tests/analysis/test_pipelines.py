@@ -94,6 +94,12 @@ def test_equal_stages_are_described_without_a_warning() -> None:
     ]
 
 
+def test_deepspeeds_micro_batches_are_in_its_configuration() -> None:
+    finding = stages_of(analysis_of_pipeline(JOB, schedule="TrainSchedule"))
+    assert "TrainSchedule with 8 micro-batches lets equal stages wait 27.3%" in finding.evidence
+    assert [advice.line for advice in finding.advice] == ['"gradient_accumulation_steps": 16']
+
+
 @pytest.mark.parametrize(
     ("schedule", "stages", "share"),
     [

@@ -14,7 +14,7 @@ from stallscope.collector.recorder.pytorch.waits import RoutedRows, Waits, Waits
 
 
 def counting(timestamp: Callable[[], Any] = lambda: None) -> Waits:
-    return Waits(lambda: 0, timestamp)
+    return Waits(lambda: 0, timestamp, print)
 
 
 @pytest.fixture(autouse=True)
@@ -88,9 +88,32 @@ def test_on_a_device_its_timestamps_are_kept() -> None:
 
 
 def test_collectives_outside_of_steps_do_not_count() -> None:
-    between = Waits(lambda: None, lambda: None)
+    between = Waits(lambda: None, lambda: None, print)
     between.timed(lambda: None)()
     assert between.before(1) == (0, ())
+
+
+def test_a_batch_that_training_fetches_in_an_iteration_is_input() -> None:
+    fetched: list[int] = []
+    counter = Waits(lambda: 0, lambda: None, fetched.append)
+    # A wait inside is for a rank that reads the batch: it is input as well.
+    fetch = counter.fetches(counter.timed(lambda: (counter.is_fetching, counter.iteration)))
+    assert fetch() == (True, None)
+    assert (counter.is_fetching, counter.iteration) == (False, 0)
+    assert fetched == [30]
+    assert counter.before(1) == (0, ())
+    with pytest.raises(StopIteration):
+        counter.fetches(iter([]).__next__)()
+    assert (counter.is_fetching, fetched) == (False, [30, 10])
+
+
+@pytest.mark.parametrize("before", [None, 0])
+def test_a_batch_of_the_loop_itself_is_not_counted_twice(before: int | None) -> None:
+    iterations: list[int | None] = [before]
+    fetched: list[int] = []
+    counter = Waits(lambda: iterations[-1], lambda: None, fetched.append)
+    counter.fetches(lambda: iterations.append(7))()
+    assert fetched == []
 
 
 class Group:
@@ -127,7 +150,7 @@ class Packet:
 
 
 def test_waits_are_added_up_by_kind_and_group() -> None:
-    sums = WaitsByGroup()
+    sums = WaitsByGroup({})
     undo = sums.watch(Group, None, GROUPS.get)
     replicas, everyone = Group("mesh_dp"), Group("default_pg")
     first, second, third = replicas.allreduce(), replicas._allgather_base(), everyone.allreduce()
@@ -151,13 +174,25 @@ def test_waits_are_added_up_by_kind_and_group() -> None:
 
 
 def test_a_wait_inside_of_a_function_is_for_what_started_last() -> None:
-    sums = WaitsByGroup()
+    sums = WaitsByGroup({})
     undo = sums.watch(Group, None, GROUPS.get)
     Group("mesh_tp").allreduce()
     sums.waited("what another library returned", 1000, True)
     fact = sums.fact(1)
     assert fact is not None
     assert [entry["group"] for entry in fact["waits"]] == ["tp"]
+    for restore in undo:
+        restore()
+
+
+def test_groups_without_a_name_in_torch_have_a_given_one() -> None:
+    stages = Group("undefined")
+    sums = WaitsByGroup({id(stages): "pp"})
+    undo = sums.watch(Group, None, GROUPS.get)
+    sums.waited(stages.allreduce(), 1000, True)
+    fact = sums.fact(1)
+    assert fact is not None
+    assert [entry["group"] for entry in fact["waits"]] == ["pp"]
     for restore in undo:
         restore()
 
@@ -172,7 +207,7 @@ def test_a_group_that_cannot_be_named_reduces_all_the_same() -> None:
         def group_desc(self, _: str) -> None:
             pass
 
-    sums = WaitsByGroup()
+    sums = WaitsByGroup({})
     undo = sums.watch(Group, None, GROUPS.get)
     sums.waited(Nameless("dp").allreduce(), 1000, True)
     fact = sums.fact(1)
@@ -186,7 +221,7 @@ def test_operators_of_functional_collectives_are_noted_by_their_groups_name() ->
     class Operators:
         all_to_all_single = Packet(lambda *_: "tensor")
 
-    packet, sums = Operators.all_to_all_single, WaitsByGroup()
+    packet, sums = Operators.all_to_all_single, WaitsByGroup({})
     before, known = packet._op, {packet: "found"}
     exchanged: list[tuple[Any, ...]] = []
     sums.on_all_to_all = lambda *args: exchanged.append(args)

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO on two CPU ranks: time in collectives is waiting and communication, not compute."""
+"""DeepSpeed's ZeRO and pipelines on CPU ranks: time in collectives is waiting, not compute."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from training.environments import DEEPSPEED, needs
 from training.recorded import Recorded, record_cases
 from training.recorder_contract import Case, RecorderContract, loop_cases
 
+from stallscope.analysis import analyse
+
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 FACTS = {"gradient_tensors": 4, "parameters": 2372}
+#: In deepspeed_pipeline_cases.py.
+SLOW_RANK, MANY, MICRO_BATCHES, FETCH_MS = 2, 40, 4, 10
 
 
 class DeepSpeedContract(RecorderContract):
@@ -71,3 +75,76 @@ class TestBelowTrainer(DeepSpeedContract):
         ),
         "tested without DeepSpeed, below which the Trainer calls the same callback",
     )
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Run all cases of four ranks."""
+    needs(DEEPSPEED)
+    words = ("two_ranks.py", "deepspeed_pipeline_cases.py")
+    folder = tmp_path_factory.mktemp("stages")
+    return record_cases(folder, *words, environment=DEEPSPEED, RANKS="4")
+
+
+class TestPipeline(DeepSpeedContract):
+    recorder = "DeepSpeed's pipelines"
+    launch = "4 ranks"
+    ranks = 4
+    gradients_reduced = None
+    staggered = True
+    cases = tuple(
+        case
+        for case in loop_cases("stages", width=64, sharding={"kind": "pipeline"})
+        if case.micro == 1
+    )
+    cannot: ClassVar[Mapping[str, str]] = {
+        "accumulation": "each `train_batch` is a step, which sums its micro-batches"
+    }
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def recorded(cls, stages: Recorded) -> Recorded:
+        return stages
+
+    def test_each_rank_records_its_stage_and_groups(self, recorded: Recorded) -> None:
+        schedule = {"schedule": "TrainSchedule", "micro_batches": MICRO_BATCHES, "of": 2}
+        for fit in recorded.fits("stages_plain", ranks=4):
+            assert fit.facts["stamps"]["ready"] == "own work"
+            stage, replica = divmod(fit.log.rank, 2)
+            assert fit.facts["pipeline_schedule"] == {**schedule, "stages": [stage]}
+            assert fit.log.place == {"pp": stage, "dp": replica}
+
+
+def test_the_slow_rank_of_a_stage_costs_most(stages: Recorded) -> None:
+    analysis = analyse(stages.run("stages_slow"))
+    straggler, *_ = analysis.stragglers
+    assert (straggler.ranks, straggler.stage) == ((SLOW_RANK,), "compute")
+    stages.clean("stages_slow", ranks=4)
+
+
+def test_a_stage_with_more_layers_is_a_finding(stages: Recorded) -> None:
+    analysis = analyse(stages.run("stages_uneven"))
+    (finding,) = [finding for finding in analysis.findings if finding.code == "pipeline_stages"]
+    assert finding.severity == "warning"
+    assert "Stage 1 works" in finding.evidence
+    assert finding.advice[0].action == "Move layers from stage 1 to stage 0"
+
+
+def test_waits_are_added_up_by_kind_and_group(stages: Recorded) -> None:
+    # The engine sends its messages in no group.
+    expected = {("send", "all ranks"), ("receive", "all ranks"), ("all_reduce", "dp")}
+    expected |= {("broadcast", "pp")}
+    for fit in stages.fits("stages_uneven", ranks=4):
+        fact = fit.facts["collectives"]
+        assert {(waits["kind"], waits["group"]) for waits in fact["waits"]} >= expected
+        assert 10 < fact["steps"] <= 2 * MANY
+
+
+def test_micro_batches_that_the_engine_fetches_are_input(stages: Recorded) -> None:
+    for fit in stages.fits("stages_fetch", ranks=4):
+        waits = (fit.steps["data"] - fit.steps["begin"]) / 1e6
+        slow = fit.log.rank == SLOW_RANK
+        assert (waits >= MICRO_BATCHES * FETCH_MS).all() == slow
+        assert fit.steps["ready"].notna().all()
+        assert set(fit.steps["samples"]) == {8}
+    stages.clean("stages_fetch", ranks=4)

@@ -177,7 +177,7 @@ class Recording(IterationRecording):
             session.after_failure = syncs.close
             self._undo += copies.watch()
             self._causes += [syncs.turn, lambda _: retries.turn(), copies.turn]
-        self._waits = Waits(self._iteration_began, self._gradients.timestamp)
+        self._waits = Waits(self._iteration_began, self._gradients.timestamp, self._fetched)
         self._times_gradients = not no_timestamps and reductions.needs_gradients
         self._undo.append(self._gradients.remove)
         self._undo.append(self._loader_figures.stop)
@@ -195,6 +195,12 @@ class Recording(IterationRecording):
         """Return when the running iteration began; None until its batch is there."""
         iteration = self._iteration
         return None if iteration is None or iteration.data is None else iteration.begin
+
+    def _fetched(self, ns: int) -> None:
+        """Count the time of a batch that training has fetched within the iteration as input."""
+        iteration = self._iteration
+        if iteration is not None and iteration.data is not None:
+            iteration.data += ns
 
     def _undo_all(self) -> None:
         while self._undo:
@@ -367,6 +373,8 @@ class Recording(IterationRecording):
         iteration = self._iteration
         if iteration is None:
             return Position()
+        if self._waits.is_fetching:
+            return Position(iteration.begin)
         reduced = iteration.reductions[-1].reduced if iteration.reductions else None
         # A collective before the last gradient waits for the other ranks, too.
         ready = self._gradients.last if self._gradients.is_complete else self._waits.since

@@ -1,6 +1,6 @@
 """Steps of models whose ranks communicate throughout forward and backward, on CPUs.
 
-That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engine, tensor parallelism and
+That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engines, tensor parallelism and
 ``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a message, does
 nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or in
 ``wait_tensor`` of the functional collectives, which DTensors use. On a device collectives overlap with
@@ -12,16 +12,25 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
 from ..guards import patch
+from ..job.job_facts import known
 from ..job.world import torch_distributed
 from ..loop_steps import Reduction
 from .gradient_timestamps import GradientClock
 from .reductions import ForwardHook, Reductions, Report
-from .waits import Function, RoutedRows, Waits, WaitsByGroup, group_name, watch_operator
+from .waits import (
+    NO_NAME,
+    Function,
+    RoutedRows,
+    Waits,
+    WaitsByGroup,
+    group_name,
+    watch_operator,
+)
 
 #: What *ready* means in these steps: the start of the last wait, less all other waits.
 OWN_WORK = "own work"
@@ -40,7 +49,7 @@ _MOST_GROUPS = 32
 def sharding_of(model: Any) -> Optional[str]:
     """Return how the ranks share the model's work; None if each has all of it, or if that is unknown."""
     if is_deepspeed(model):
-        return DEEPSPEED
+        return PIPELINE if _has_stages(model) else DEEPSPEED
     if not isinstance(model, torch.nn.Module):
         return None
     if any(_modules_of(model, _FSDP, "FSDPModule")):
@@ -57,6 +66,11 @@ def is_deepspeed(model: Any) -> bool:
     return type(model).__module__.startswith("deepspeed.")
 
 
+def _has_stages(engine: Any) -> bool:
+    """Return whether DeepSpeed's engine trains a stage of a pipeline, in ``train_batch``."""
+    return type(engine).__name__ == "PipelineEngine"
+
+
 class CollectiveReductions(Reductions):
     """Steps that an optimizer's updates tell apart; the last wait of a step is its reduction.
 
@@ -70,6 +84,7 @@ class CollectiveReductions(Reductions):
         super().__init__(_why_unseen(model, sharding))
         self.averages = sharding in (FULLY_SHARD, FSDP_1, DEEPSPEED)
         self._model = model
+        self._has_stages = is_deepspeed(model) and _has_stages(model)
         self._watch_updates = _watch_of_updates(optimizer, model)
         self.counts = self._watch_updates is not None
         if not self.counts:
@@ -77,7 +92,9 @@ class CollectiveReductions(Reductions):
         self._report: Optional[Report] = None
         self._waits: Optional[Waits] = None
         self._schedule: Optional[Dict[str, Any]] = None
-        self._by_group = WaitsByGroup()
+        # By their addresses, the names of groups that torch does not know.
+        self._names = known(lambda: _names_of_groups(model)) or {}
+        self._by_group = WaitsByGroup(self._names)
         self._by_group.on_all_to_all = self._exchanged
         self._routed = RoutedRows()
         # The steps that the last fact on that was about.
@@ -95,6 +112,8 @@ class CollectiveReductions(Reductions):
         self._report, self._waits = report, waits
         self._undo.append(self._watch_updates(self._updated))
         self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
+        if self._has_stages:
+            self._watch_stages(self._model, waits)
         for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
             kind = getattr(sys.modules.get(_SCHEDULES), name, None)
             if kind is not None:
@@ -108,7 +127,8 @@ class CollectiveReductions(Reductions):
             self._next_step()
 
     def facts(self) -> Dict[str, Any]:
-        return {"groups": process_groups(), "pipeline_schedule": self._schedule}
+        schedule = _engine_schedule(self._model) if self._has_stages else self._schedule
+        return {"groups": process_groups(self._names), "pipeline_schedule": schedule}
 
     def waits_by_group(self, ends: bool) -> Optional[Dict[str, Any]]:
         steps = self._step - _WARM_UP_STEPS + (self._updated_in is not None)
@@ -159,6 +179,19 @@ class CollectiveReductions(Reductions):
         rows = self._routed.rows
         self._report(Reduction(self._step, began, ended, waited=self._earlier_ns, routed=rows))
 
+    def _watch_stages(self, engine: Any, waits: Waits) -> None:
+        """Watch the steps of DeepSpeed's pipeline, and the micro-batches that it fetches in them."""
+        train, fetch = engine.train_batch, getattr(engine, "_next_batch", None)
+
+        @functools.wraps(train)
+        def train_batch(*args: Any, **kwargs: Any) -> Any:
+            self.before_forward()
+            return train(*args, **kwargs)
+
+        self._undo.append(patch(engine, "train_batch", train_batch))
+        if fetch is not None:
+            self._undo.append(patch(engine, "_next_batch", waits.fetches(fetch)))
+
     def _noting_schedule(self, step: Function) -> Function:
         """Return the method of a pipeline's schedule that makes a step, and note the schedule."""
 
@@ -196,7 +229,8 @@ def _watch_of_updates(
 
 def _watch_engine(engine: Any, updated: Callable[..., None]) -> Callable[[], None]:
     """Call a function after each update by DeepSpeed's engine; its optimizers hide theirs."""
-    original = engine.step
+    name = "train_batch" if _has_stages(engine) else "step"
+    original = getattr(engine, name)
 
     @functools.wraps(original)
     def step(*args: Any, **kwargs: Any) -> Any:
@@ -206,7 +240,7 @@ def _watch_engine(engine: Any, updated: Callable[..., None]) -> Callable[[], Non
             updated()
         return result
 
-    return patch(engine, "step", step)
+    return patch(engine, name, step)
 
 
 def _why_unseen(model: Any, sharding: str) -> Optional[str]:
@@ -215,7 +249,7 @@ def _why_unseen(model: Any, sharding: str) -> Optional[str]:
         return "on a device collectives overlap with compute, which the host cannot see"
     if torch_distributed() is None:
         return "torch.distributed does not run the collectives"
-    if sharding == DEEPSPEED:
+    if is_deepspeed(model):
         return _why_engine_is_unseen(model)
     if sharding != FULLY_SHARD and any(map(_is_compiled, model.modules())):
         return "the collectives of a compiled model cannot be seen"
@@ -227,8 +261,8 @@ def _why_engine_is_unseen(engine: Any) -> Optional[str]:
     hidden = "DeepSpeed's engine communicates where it cannot be seen"
     try:
         deep = getattr(engine, "is_deepcompile_enabled", bool)()
-        pipeline = type(engine).__name__ != "DeepSpeedEngine"
-        return hidden if deep or pipeline or getattr(engine, "zenflow", False) else None
+        unknown = type(engine).__name__ not in ("DeepSpeedEngine", "PipelineEngine")
+        return hidden if deep or unknown or getattr(engine, "zenflow", False) else None
     except Exception as error:
         return "%s: %r" % (hidden, error)
 
@@ -262,10 +296,13 @@ def shards_dtype(model: Any) -> Optional[str]:
     return "none" if dtype is None or dtype.itemsize > 2 else str(dtype).replace("torch.", "")
 
 
-def process_groups() -> Optional[List[Dict[str, Any]]]:
+def process_groups(given: Mapping[int, str]) -> Optional[List[Dict[str, Any]]]:
     """Return this rank's groups of evenly spaced ranks, as DeviceMesh or Megatron names them.
 
     None where torch hides them.
+
+    Args:
+        given: the names of groups that torch does not know, by their addresses.
     """
     world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
     members = getattr(world, "pg_group_ranks", None)
@@ -278,9 +315,39 @@ def process_groups() -> Optional[List[Dict[str, Any]]]:
         strides = {after - before for before, after in zip(ranks, ranks[1:])}
         is_part = distributed.get_rank() in ranks and len(ranks) < distributed.get_world_size()
         if is_part and len(strides) == 1:
-            groups[group_name(group), ranks[0], strides.pop(), len(ranks)] = None
+            name = given.get(id(group)) or group_name(group)
+            groups[name, ranks[0], strides.pop(), len(ranks)] = None
     names = ("name", "first", "stride", "size")
     return [dict(zip(names, (*key,))) for key in groups]
+
+
+def _names_of_groups(engine: Any) -> Dict[int, str]:
+    """Return the names of the groups of DeepSpeed's pipelines, by their addresses.
+
+    DeepSpeed gives them none, and makes several of the same ranks.
+    """
+    grid = engine.grid
+    dimensions = {"pp": grid.pp_group, "dp": grid.dp_group, "tp": grid.slice_group}
+    names = {frozenset(ranks): name for name, ranks in dimensions.items() if len(ranks) > 1}
+    members = torch.distributed.distributed_c10d._world.pg_group_ranks
+    return {
+        id(group): names[frozenset(ranks)]
+        for group, ranks in members.items()
+        if frozenset(ranks) in names and group_name(group) == NO_NAME
+    }
+
+
+def _engine_schedule(engine: Any) -> Optional[Dict[str, Any]]:
+    """Return the same of DeepSpeed's engine; None where it hides that."""
+    try:
+        return {
+            "schedule": type(engine._train_schedule()).__name__,
+            "micro_batches": int(engine.micro_batches),
+            "stages": [int(engine.stage_id)],
+            "of": int(engine.num_stages),
+        }
+    except Exception:
+        return None
 
 
 def _schedule_facts(schedule: Any) -> Optional[Dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from time import monotonic_ns
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..guards import patch
 
@@ -19,6 +19,9 @@ Pairs = Tuple[Tuple[Any, Any], ...]
 
 #: A kind of collective, and the name of its process group.
 Collective = Tuple[str, str]
+
+#: What torch describes a group with that has no name.
+NO_NAME = "undefined"
 
 # A bound for steps on a device that never end.
 _MOST_PAIRS = 4096
@@ -64,25 +67,32 @@ class Waits:
         iteration_began: returns when the running iteration of the training loop began; None between
             iterations, and until a batch is there: such collectives do not count.
         timestamp: takes a timestamp of an asynchronous device; None where the host itself waits.
+        fetched: receives the nanoseconds that the running iteration waited for one more batch.
     """
 
     __slots__ = (
         "_cause",
+        "_fetched",
         "_iteration_began",
         "_ns",
         "_pairs",
         "_settled",
         "_thread",
         "_timestamp",
+        "is_fetching",
         "on_wait",
         "since",
     )
 
     def __init__(
-        self, iteration_began: Callable[[], Optional[int]], timestamp: Callable[[], Any]
+        self,
+        iteration_began: Callable[[], Optional[int]],
+        timestamp: Callable[[], Any],
+        fetched: Callable[[int], None],
     ) -> None:
         self._iteration_began = iteration_began
         self._timestamp = timestamp
+        self._fetched = fetched
         self._ns = 0
         self._pairs: List[Tuple[Any, Any]] = []
         # The latest reduction's cause, and what belongs to its step.
@@ -95,11 +105,30 @@ class Waits:
         self.on_wait: Optional[Callable[[int, int, int, Any], None]] = None
         #: Since when the current collective has waited; None outside of collectives.
         self.since: Optional[int] = None
+        #: Whether training waits for a batch that it fetches in the middle of an iteration.
+        self.is_fetching = False
 
     @property
     def iteration(self) -> Optional[int]:
         """Return when the running iteration began, once its batch is there."""
-        return self._iteration_began()
+        return None if self.is_fetching else self._iteration_began()
+
+    def fetches(self, fetch: Function) -> Function:
+        """Return the function that fetches a batch with its time counted as input."""
+
+        @functools.wraps(fetch)
+        def fetching(*args: Any, **kwargs: Any) -> Any:
+            iteration, began = self.iteration, monotonic_ns()
+            self.is_fetching = True
+            try:
+                return fetch(*args, **kwargs)
+            finally:
+                self.is_fetching = False
+                # What it fetches from may be the loop, which has begun another iteration.
+                if iteration is not None and iteration == self.iteration:
+                    self._fetched(monotonic_ns() - began)
+
+        return fetching
 
     def timed(self, collective: Function) -> Function:
         """Return the function with its time counted, unless it runs inside of another one."""
@@ -120,7 +149,7 @@ class Waits:
     def add(self, began: int, device_began: Any = None, awaited: Any = None) -> None:
         """Count a collective that ends now; ``awaited`` is the work or tensor that it waits for."""
         ended, self.since = monotonic_ns(), None
-        iteration = self._iteration_began()
+        iteration = self.iteration
         if iteration is None:
             return
         if self.on_wait is not None:
@@ -147,17 +176,21 @@ class Waits:
 
 
 class WaitsByGroup:
-    """The time of waits by kind of collective and process group, added up over steps."""
+    """The time of waits by kind of collective and process group, added up over steps.
+
+    Args:
+        names: the names of groups that torch does not know, by the addresses of the groups.
+    """
 
     __slots__ = ("_latest", "_names", "_started", "_sums", "on_all_to_all")
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[int, str]) -> None:
         # By work or tensor; a wait takes its entry.
         self._started: Dict[int, Collective] = {}
         # What is started last is waited for, where the wait is inside of a function.
         self._latest: Optional[Collective] = None
         # By the address of a process group, which lives as long as the job.
-        self._names: Dict[int, str] = {}
+        self._names = {**names}
         self._sums: Dict[Collective, List[int]] = {}
         #: Receives what an all-to-all sends, and the rows that it receives from and sends to each rank.
         self.on_all_to_all: Callable[[Any, Any, Any], None] = _ignored
@@ -356,5 +389,5 @@ def watch_operator(
 
 def group_name(group: Any) -> str:
     """Return the name of a process group, as DeviceMesh or Megatron gives it."""
-    name = str(getattr(group, "group_desc", "undefined")).replace("mesh_", "", 1)
+    name = str(getattr(group, "group_desc", NO_NAME)).replace("mesh_", "", 1)
     return _ALL_RANKS if name == "default_pg" else name

@@ -297,7 +297,10 @@ _FILL_AND_DRAIN = (
     "Schedule1F1B",
     "ScheduleInterleaved1F1B",
     "ScheduleLoopedBFS",
+    "TrainSchedule",
 )
+# How to ask for more micro-batches, where that is no argument of the schedule.
+_MICRO_BATCHES = {"TrainSchedule": '"gradient_accumulation_steps": {}'}
 # Equal stages, or more micro-batches, that save less of a step are not worth a change.
 _WORTH_OF_STEP = 0.02
 _MUCH_BUBBLE = 0.1
@@ -356,7 +359,9 @@ def pipeline_stages(ledger: Ledger, parts: Mapping[int, PipelinePart]) -> Iterat
         advice.append(
             Advice(
                 "Split each batch into more micro-batches",
-                f"{part.schedule}(stage, n_microbatches={2 * part.micro_batches}, loss_fn=loss_fn)",
+                _MICRO_BATCHES.get(
+                    part.schedule, f"{part.schedule}(stage, n_microbatches={{}}, loss_fn=loss_fn)"
+                ).format(2 * part.micro_batches),
                 unless="Not if smaller micro-batches keep the device less busy.",
             )
         )
