@@ -26,6 +26,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.experimental._context_parallel._attention import (
+    _cp_options,
+    _templated_ring_attention,
+    _templated_ring_attention_backward,
+)
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch_loops import Case, Loop, add_loops, sleep_in_backward
 
@@ -127,6 +132,66 @@ class TensorParallelAlone(Sharded):
     def weights(self) -> str:
         values = [getattr(p, "full_tensor", lambda p=p: p)() for p in self.model.parameters()]
         return digest(value.detach().numpy() for value in values)
+
+
+class _RingAttention(torch.autograd.Function):
+    """Attention to all parts of sequences, which go around the ranks of a group.
+
+    ``context_parallel`` calls the same functions with the attention of GPUs only.
+    """
+
+    @staticmethod
+    def forward(context: Any, part: Any, group: Any) -> Any:
+        attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        results, logarithms, *_ = _templated_ring_attention(
+            group, 2, attention, part, part, part, dropout_p=0.0
+        )
+        context.group = group
+        context.save_for_backward(part, results, logarithms)
+        return results
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        part, results, logarithms = context.saved_tensors
+        gradients = _templated_ring_attention_backward(
+            context.group,
+            2,
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward,
+            grad_out=gradient.contiguous(),
+            grad_out_name="grad_out",
+            query=part,
+            key=part,
+            value=part,
+            out=results,
+            logsumexp=logarithms,
+            is_causal=False,
+            dropout_p=0.0,
+        )
+        return sum(gradients[:3]), None
+
+
+class Attention(nn.Module):
+    """Attention to sequences of which this rank has a part."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, inputs: Any) -> Any:
+        # Two heads, and four tokens of each sequence.
+        part = inputs.reshape(len(inputs), 2, 4, -1)
+        return inputs + _RingAttention.apply(part, self.group).reshape(inputs.shape)
+
+
+class ContextParallel(Sharded):
+    """Two replicas, in each of which two ranks share every sequence."""
+
+    def sharded(self, net: nn.Sequential) -> nn.Module:
+        _cp_options.enable_load_balance = False
+        net.insert(2, Attention(mesh_of("dp", "cp").get_group("cp")))
+        for block in (net[0], net[1], net[3]):
+            fully_shard(block)
+        return fully_shard(net)
 
 
 class Pipeline(Loop):
@@ -311,6 +376,7 @@ def add_named(name: str, make: Any) -> None:
 add_named("hybrid", lambda seconds: Hybrid(slow_forward=seconds))
 add_named("fsdp_1", lambda seconds: Fsdp1(slow_forward=seconds))
 add_named("tensor_parallel", lambda seconds: TensorParallel(slow_forward=seconds))
+add_named("context_parallel", lambda seconds: ContextParallel(slow_forward=seconds))
 add_named("tensor_parallel_alone", lambda seconds: TensorParallelAlone(slow_forward=seconds))
 # A stage runs its block once for each micro-batch.
 add_named("pipeline", lambda seconds: Pipeline(slow_forward=seconds / MICRO_BATCHES))

@@ -122,7 +122,7 @@ def analysed(recorded: Recorded, case: str) -> Analysis:
     return analyse(recorded.run(case))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "context_parallel"])
 def test_the_slow_rank_costs_most(ranks: Recorded, kind: str) -> None:
     """Other ranks may be slow for a while as well, where cores are busy."""
     straggler, *_ = analysed(ranks, f"{kind}_slow").stragglers
@@ -146,6 +146,10 @@ def test_equal_ranks_work_equally_long(ranks: Recorded, kind: str) -> None:
         ),
         ("fsdp_1", {("all_gather", "all ranks"), ("reduce_scatter", "all ranks")}),
         ("tensor_parallel", {("all_gather", "dp"), ("reduce_scatter", "dp"), ("all_reduce", "tp")}),
+        (
+            "context_parallel",
+            {("all_gather", "cp"), ("all_to_all", "cp"), ("all_gather", "all ranks")},
+        ),
         ("pipeline", {("receive", "pp"), ("send", "pp"), ("all_reduce", "dp")}),
     ],
 )
