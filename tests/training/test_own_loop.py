@@ -60,9 +60,20 @@ def test_tokens_and_padding_of_some_batches_are_counted(
 ) -> None:
     for results, case, ranks in (
         (recorded, "loop_padded", 2),
+        (recorded, "loop_padded_in_a_graph", 2),
+        (recorded_alone, "loop_padded_in_a_graph", 1),
         (recorded_alone, "loop_padded_with_lengths", 1),
     ):
         check_padding(results, case, ranks, steps=(0, 8, 16))
+
+
+def test_batches_that_a_graph_marks_have_their_size(
+    recorded: Recorded, recorded_alone: Recorded
+) -> None:
+    for results, count in ((recorded, 2), (recorded_alone, 1)):
+        for fit in results.fits("loop_padded_in_a_graph", ranks=count):
+            check_steps(fit, 0, STEPS)
+            assert set(fit.steps["samples"]) == {16}
 
 
 def test_each_new_shape_is_traced_unless_shapes_are_relaxed(recorded: Recorded) -> None:

@@ -19,7 +19,7 @@ from ..hangs import Position
 from ..job.job_facts import known
 from ..job.world import is_elastic, world_of_training
 from ..keras_common.finished_calls import CHECK_INTERVAL_NS, MOST_WAITING
-from ..loop_steps import elements_of, emit_counts, total_of
+from ..loop_steps import COUNTED, elements_of, emit_counts, total_of
 from ..options import Options
 from ..session import Session
 from ..step_log.line_format import EPOCH, StepRow
@@ -35,6 +35,7 @@ from .gradient_marks import (
     FinishedStep,
     Marks,
     RunningStep,
+    StepMarks,
     TracedMarks,
     counted_on_host,
 )
@@ -232,10 +233,15 @@ class CustomLoop(BaseRecording):
             for step, next_begin in zip(finished, [*begins, None]):
                 self._count(session, step.recorded_at)
                 self._end_without_recorder = step.end - step.own_ns
-                session.step(self._row(session, step, next_begin))
+                marks, number = self._marks.marks_of(step, next_begin, clock), session.next_step
+                session.step(self._row(number, step, marks))
                 if step.padded is not None:
                     padded = known(functools.partial(counted_on_host, step.padded))
                     emit_counts(padded, step.begin, True, self._emit_counted)
+                elif marks.batches and not number % COUNTED:
+                    batch = marks.batches[0]
+                    if batch.tokens is not None and batch.padding is not None:
+                        self._emit_counted(step.begin, True, batch.tokens, batch.padding)
 
     def _count(self, session: Session, recorded_at: Optional[int]) -> None:
         """Count the cost of recording the step that became a row last."""
@@ -243,26 +249,29 @@ class CustomLoop(BaseRecording):
             session.cost.count_iteration(recorded_at - self._end_without_recorder)
             self._end_without_recorder = None
 
-    def _row(self, session: Session, step: FinishedStep, next_begin: Optional[int]) -> StepRow:
-        clock = self._clock
-        data, ready, reduced = self._marks.times_of(step, next_begin, clock)
+    def _row(self, number: int, step: FinishedStep, marks: StepMarks) -> StepRow:
+        reduced = marks.reduced
         if self._single:
             # One process: ready gradients need no reduction.
-            reduced = ready
-        number, epoch = session.next_step, max(step.epoch, 0)
+            reduced = marks.gradients
         samples = total_of(int(shape[0]) for shape in step.shapes)
+        elements = total_of(map(elements_of, step.shapes))
+        if not step.shapes:
+            # Marked in a graph.
+            samples = total_of(batch.samples for batch in marks.batches)
+            elements = total_of(batch.elements for batch in marks.batches)
         return StepRow(
             number,
-            epoch,
+            max(step.epoch, 0),
             step.begin,
-            data,
-            ready,
+            marks.data,
+            marks.gradients,
             reduced,
             step.end,
             1,
             self._options.batch_size or samples,
-            clock,
-            total_of(map(elements_of, step.shapes)),
+            self._clock,
+            elements,
         )
 
     # Not decorated, as in StepLogger: only _mark is hidden from autograph. What is seldom is elsewhere:

@@ -10,11 +10,11 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from ..job.job_facts import known
-from ..keras_common.finished_calls import RESOLUTION_NS
+from ..keras_common.finished_calls import RESOLUTION_NS, GraphStep
 from ..loop_steps import COUNTED, Lengths, Shape, padded_in
-from .instrument import done, in_xla, tensors_of
+from .instrument import done, in_xla, sizes_of, tensors_of, tokens_of
 from .loader import shape_in
-from .timestamp_ring import TimestampRing
+from .timestamp_ring import UNKNOWN_SIZES, TimestampRing
 
 #: The marks, in the order of a step.
 DATA, GRADIENTS, REDUCED = "data", "gradients", "reduced"
@@ -46,6 +46,16 @@ class FinishedStep(NamedTuple):
     #: previous step.
     own_ns: int
     recorded_at: Optional[int]
+
+
+class StepMarks(NamedTuple):
+    """The time of each mark in a step, monotonic nanoseconds; None where it was not set."""
+
+    data: Optional[int]
+    gradients: Optional[int]
+    reduced: Optional[int]
+    #: The batches that a graph has marked in the step, with their times and sizes.
+    batches: Tuple[GraphStep, ...]
 
 
 class TracedMarks:
@@ -91,8 +101,9 @@ class Marks:
         #: Marks that the host has set at least once, and the type of eager tensors.
         self.on_host: List[str] = []
         self.eager: Optional[type] = None
-        # For each mark in a graph: its timestamps that were read and not yet assigned to a step.
-        self._read: Dict[str, Deque[int]] = {}
+        # For each mark in a graph: its timestamps, with the sizes of batches, that were read and not yet
+        # assigned to a step.
+        self._read: Dict[str, Deque[Tuple[int, GraphStep]]] = {}
 
     def mark(self, name: str, tensors: Any, step: Optional[RunningStep]) -> None:
         """Mark now; in a trace, mark every run of the graph.
@@ -124,18 +135,16 @@ class Marks:
         """Read the marks of graphs, once for many steps; not thread-safe."""
         # A trace may add a mark meanwhile.
         for name, ring in list(self._traced.rings.items()):
-            timestamps = (step.data for step in ring.take())
-            self._read.setdefault(name, deque()).extend(at for at in timestamps if at is not None)
+            marks = ((mark.data, mark) for mark in ring.take() if mark.data is not None)
+            self._read.setdefault(name, deque()).extend(marks)
 
     def forget_read(self) -> None:
         """Drop marks that were read: the host's clock has changed since."""
         for waiting in self._read.values():
             waiting.clear()
 
-    def times_of(
-        self, step: FinishedStep, next_begin: Optional[int], clock: int
-    ) -> Tuple[Optional[int], ...]:
-        """Return the time of each mark in a step; None where it was not set.
+    def marks_of(self, step: FinishedStep, next_begin: Optional[int], clock: int) -> StepMarks:
+        """Return the marks in a step.
 
         Args:
             step: the step after the last one that was asked for.
@@ -147,26 +156,32 @@ class Marks:
         until = step.end + RESOLUTION_NS
         if next_begin is not None:
             until = min(until, next_begin)
+        batches: Tuple[GraphStep, ...] = ()
         for name in self._read:
             inside = self._inside(name, step, until, clock)
             if inside:
-                at = inside[0] if name == DATA else inside[-1]
+                at, _ = inside[0] if name == DATA else inside[-1]
                 marked.setdefault(name, min(max(at, step.begin), step.end))
+            if name == DATA:
+                batches = tuple(batch for _, batch in inside)
         low, times = step.begin, []
         for name in MARKS:
             at_or_none = marked.get(name)
             # The meaning of a mark out of order is unknown.
             times.append(at_or_none if at_or_none is not None and at_or_none >= low else None)
             low = times[-1] or low
-        return tuple(times)
+        data, gradients, reduced = times
+        return StepMarks(data, gradients, reduced, batches)
 
-    def _inside(self, name: str, step: FinishedStep, until: int, clock: int) -> List[int]:
-        """Return the times of a mark in this step; later times wait for later steps."""
+    def _inside(
+        self, name: str, step: FinishedStep, until: int, clock: int
+    ) -> List[Tuple[int, GraphStep]]:
+        """Return the times of a mark in this step, with sizes; later ones wait for later steps."""
         waiting, inside = self._read[name], []
-        while waiting and waiting[0] - clock <= until:
-            at = waiting.popleft() - clock
-            if at >= step.begin - RESOLUTION_NS:
-                inside.append(at)
+        while waiting and waiting[0][0] - clock <= until:
+            at, mark = waiting.popleft()
+            if at - clock >= step.begin - RESOLUTION_NS:
+                inside.append((at - clock, mark))
         return inside
 
     def _mark_in_graph(self, name: str, tensors: Any) -> None:
@@ -184,7 +199,8 @@ class Marks:
             ring = rings.get(name) or rings.setdefault(name, TimestampRing())
             try:
                 with tf.name_scope(_SCOPE), tf.control_dependencies(done(flat)):
-                    ring.begin_step()
+                    sizes = known(functools.partial(_sizes_of, tensors)) if name == DATA else None
+                    ring.begin_step(sizes or UNKNOWN_SIZES)
                     ring.write()
             except Exception as error:  # the host's marks are still good
                 self._trouble("no mark of %s could be put into a graph: %r" % (name, error))
@@ -213,6 +229,11 @@ class Marks:
         if name not in self.placed:
             self.placed.append(name)
             self.has_news = True
+
+
+def _sizes_of(tensors: Any) -> Tuple[Any, ...]:
+    """Return the sizes of a batch as ``TimestampRing.begin_step`` takes them."""
+    return (*sizes_of(tensors), *tokens_of(tensors))
 
 
 def counted_on_host(padded: Any) -> Any:

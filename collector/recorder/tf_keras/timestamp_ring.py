@@ -25,6 +25,9 @@ DATA = -1
 #: Steps that the graph may be ahead of the reader.
 CAPACITY = 2 * MOST_WAITING
 
+#: The samples of a batch, the elements of each, the tokens, and the places for them, if unknown.
+UNKNOWN_SIZES = (-1, -1, -1, -1)
+
 # More steps than in any training.
 _FOREVER = 2**62
 
@@ -51,7 +54,7 @@ class TimestampRing:
         # of them, of tokens and of places for them, and its timestamps.
         self._graph: Any = None
         self._data: Any = None
-        self._sizes: Sequence[Any] = (-1, -1, -1, -1)
+        self._sizes: Sequence[Any] = UNKNOWN_SIZES
         self._timestamps: Dict[int, Any] = {}
         # Variables, made when there is something to write: the number of steps written, their rows,
         # and by column the timestamps from branches.
@@ -65,13 +68,13 @@ class TimestampRing:
 
     # -- in the graph ------------------------------------------------------------------------------
 
-    def begin_step(self, sizes: Sequence[Any] = (-1, -1, -1, -1)) -> Any:
+    def begin_step(self, sizes: Sequence[Any] = UNKNOWN_SIZES) -> Any:
         """Record now as the time of a step's data, and return it as a tensor.
 
         The caller's control dependencies decide what "now" is.
 
         Args:
-            sizes: the samples, the elements of each, the tokens, and the places for them; -1 if unknown.
+            sizes: as UNKNOWN_SIZES, with -1 for what is unknown.
         """
         with tf.device("/CPU:0"):
             self._data = tf.timestamp()

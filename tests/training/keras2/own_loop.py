@@ -63,10 +63,12 @@ class Training:
         return StepLogger(folder / "logs", model=self.model, optimizer=self.optimizer, **options)
 
 
-def stepping(training: Training, log: Any) -> Callable[[Any], None]:
-    """Return a step with the tape; without a log it is not recorded."""
+def stepping(training: Training, log: Any, marks_data: bool = False) -> Callable[[Any], None]:
+    """Return a step with the tape, which may mark its data; without a log it is not recorded."""
 
     def step(batch: Any) -> None:
+        if marks_data:
+            log.mark("data", batch)
         with tf.GradientTape() as tape:
             loss = training.loss(batch)
         if RANKED:
@@ -80,11 +82,17 @@ def stepping(training: Training, log: Any) -> Callable[[Any], None]:
 
 
 def train(
-    training: Training, folder: Path, in_graph: bool = True, fail_at: int = -1, **options: Any
+    training: Training,
+    folder: Path,
+    in_graph: bool = True,
+    fail_at: int = -1,
+    marks_data: bool = False,
+    **options: Any,
 ) -> Any:
+    """Train two epochs; ``marks_data`` says that the step marks its data, in its graph if it has one."""
     stopwatch = Stopwatch()
     with training.logger(folder) as log:
-        step = stepping(training, log)
+        step = stepping(training, log, marks_data)
         step = tf.function(step, **options) if in_graph else step
         for _ in range(2):
             with log.epoch():
@@ -94,7 +102,8 @@ def train(
                         if number == fail_at:
                             raise OSError("the disk is gone")
                         batch = next(data)
-                        log.mark("data", batch)
+                        if not marks_data:
+                            log.mark("data", batch)
                         stopwatch.read()
                         step(batch)
             with log.validation():
@@ -172,6 +181,13 @@ class Padded(Training):
 def loop_padded(case: Case) -> Any:
     training = Padded(has_mask=True)
     return {**train(training, case.folder), "counted": training.counted}
+
+
+@ranked
+@alone
+def loop_padded_in_a_graph(case: Case) -> Any:
+    training = Padded(has_mask=case.rank == 0)
+    return {**train(training, case.folder, marks_data=True), "counted": training.counted}
 
 
 @alone
