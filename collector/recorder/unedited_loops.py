@@ -14,9 +14,9 @@ import threading
 import weakref
 from multiprocessing.util import Finalize
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set
 
-from .input.loader_wrappers import each_of
+from .input.loader_wrappers import RestOfLoader, each_of
 
 # This module is imported before frameworks are: nothing here imports one at the top.
 
@@ -57,7 +57,10 @@ class Loops:
         self.patches: Dict[str, Callable[[ModuleType], None]] = {
             "torch.utils.data.dataloader": self._patch_loaders,
             "accelerate.data_loader": self._patch_loaders,
+            "timm.data.loader": self._patch_loaders,
+            "torch.nn.modules.module": self._patch_modules,
             "torch.nn.parallel.distributed": self._patch_ddp,
+            "torch.distributed.fsdp.fully_sharded_data_parallel": self._patch_fsdp,
             "torch.distributed.fsdp._fully_shard._fully_shard": self._patch_fully_shard,
             "torch.optim.optimizer": self._patch_optimizers,
         }
@@ -67,8 +70,9 @@ class Loops:
         self._loader: Any = None
         # The identities of other optimizers that have made a step since.
         self._others: Set[int] = set()
-        # Models whose wrappers reduce gradients.
+        # Models whose wrappers reduce gradients, and modules whose weights the script has taken.
         self._models: List["weakref.ref[Any]"] = []
+        self._owners: Dict[int, "weakref.ref[Any]"] = {}
         # The loop that gave the first batch since the optimizer's last step.
         self._first: Optional[_Batches] = None
         self._steps_without_loader = 0
@@ -80,7 +84,8 @@ class Loops:
     # -- patches
 
     def _patch_loaders(self, module: ModuleType) -> None:
-        names = ("DataLoader", "DataLoaderShard", "DataLoaderDispatcher")
+        # timm's takes a batch ahead of training from a loader of torch.
+        names = ("DataLoader", "DataLoaderShard", "DataLoaderDispatcher", "PrefetchLoader")
         for loader in [vars(module).get(name) for name in names]:
             if loader is not None and loader.__module__ == module.__name__:
                 self._patch_loader(loader)
@@ -98,8 +103,24 @@ class Loops:
 
         loader_type.__iter__ = iterate
 
+    def _patch_modules(self, module: ModuleType) -> None:
+        """Note the modules whose weights a script takes, as for its optimizer, until a loop is found."""
+        original = module.Module.named_parameters
+
+        @functools.wraps(original)
+        def named_parameters(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            # DistributedDataParallel asks each module for its own weights.
+            if self._log is None and kwargs.get("recurse", True):
+                self._owners[id(owner)] = weakref.ref(owner)
+            return original(owner, *args, **kwargs)
+
+        module.Module.named_parameters = named_parameters
+
     def _patch_ddp(self, module: ModuleType) -> None:
         self._after_init(module.DistributedDataParallel)
+
+    def _patch_fsdp(self, module: ModuleType) -> None:
+        self._after_init(module.FullyShardedDataParallel)
 
     def _after_init(self, model_type: Any) -> None:
         original = model_type.__init__
@@ -138,7 +159,7 @@ class Loops:
     def _before_loop(self, loader: Any) -> None:
         """Prepare for another loop of the training, before it makes its iterator."""
         try:
-            if not self._off and self._trains(loader) and not self._validates():
+            if not self._off and self._trains(loader) and not self._validates(trains=True):
                 self._log._recording_of_loop().before_loop(loader)
         except Exception as error:  # no error may reach training
             self.give_up(error)
@@ -156,16 +177,21 @@ class Loops:
         """Record a loop that begins and goes on with the training, or validates."""
         if self._log is None or loop.thread != self._thread:
             return
-        if self._validates():
+        trains = self._trains(loop.loader)
+        if self._validates(trains):
             loop.pause(self._log)
-        elif self._trains(loop.loader):
+        elif trains:
             # What another loop fetched before, such as one that validates, is not trained on here.
             self._first = None
             loop.record(self._log._recording_of_loop(), loop.loader)
 
-    def _validates(self) -> bool:
+    def _validates(self, trains: bool) -> bool:
+        """Whether a loop that begins validates; ``trains`` is whether it has the training's loader.
+
+        Some scripts leave ``eval()`` only after the first batch has come.
+        """
         torch: Any = sys.modules["torch"]
-        model = self._model()
+        model = None if trains else self._model()
         return not torch.is_grad_enabled() or (model is not None and not model.training)
 
     def fetches(self, loop: "_Batches") -> None:
@@ -231,7 +257,7 @@ class Loops:
     def _record_rest(self, recording: Any, loop: "_Batches") -> None:
         """Record the rest of a loop whose first batch has come."""
         self._loader = loop.loader
-        loop.record(recording, _Rest(loop.loader))
+        loop.record(recording, RestOfLoader(loop.loader))
 
     # -- what differs between frameworks
 
@@ -256,8 +282,10 @@ class Loops:
         from .pytorch.pytorch_logger import StepLogger
 
         script, model = self._script, self._model_of(optimizer)
-        if model is not None:
-            self._model = weakref.ref(model)
+        trained = self._trained_by(optimizer)
+        # Of a model that trains in eval(), that tells nothing.
+        if trained is not None and trained.training:
+            self._model = weakref.ref(trained)
         return StepLogger(script.log_dir, optimizer=optimizer, model=model, **script.arguments)
 
     def _counts(self, optimizer: Any) -> bool:
@@ -269,19 +297,26 @@ class Loops:
 
     def _model_of(self, optimizer: Any) -> Any:
         """Return the wrapped model with the optimizer's parameters; None without one."""
-        updated = self._weights(optimizer)
-        models = [
-            model for model in (reference() for reference in self._models) if model is not None
-        ]
         # Blocks are sharded before the model that has them.
-        return next(
-            (
-                model
-                for model in reversed(models)
-                if updated <= {id(weight) for weight in model.parameters()}
-            ),
-            None,
-        )
+        return next(self._with_weights_of(optimizer, reversed(self._models)), None)
+
+    def _trained_by(self, optimizer: Any) -> Any:
+        """Return the smallest known module with the optimizer's parameters; None without one.
+
+        ``eval()`` of a model reaches the modules in it.
+        """
+        known = [*self._models, *self._owners.values()]
+        owners = self._with_weights_of(optimizer, known)
+        return min(owners, key=lambda owner: sum(1 for _ in owner.modules()), default=None)
+
+    def _with_weights_of(
+        self, optimizer: Any, modules: Iterable["weakref.ref[Any]"]
+    ) -> Iterator[Any]:
+        """Yield the modules with all of an optimizer's parameters."""
+        updated = self._weights(optimizer)
+        for module in [reference() for reference in modules]:
+            if module is not None and updated <= {id(weight) for weight in module.parameters()}:
+                yield module
 
     def give_up(self, error: Exception) -> None:
         self._off = True
@@ -324,7 +359,7 @@ class GluonLoops(Loops):
         if first is not None:
             super()._find(optimizer, first)
 
-    def _validates(self) -> bool:
+    def _validates(self, trains: bool) -> bool:
         # Only within an iteration does MXNet say that it trains.
         return False
 
@@ -413,19 +448,3 @@ class _Batches:
 def _paused(log: Any, batches: Iterator[Any]) -> Iterator[Any]:
     with log.validation():
         yield from batches
-
-
-class _Rest:
-    """The rest of a loader whose first batch was not recorded: none is known to be full."""
-
-    #: Batches of the loop that came before the recording.
-    batches_before = 1
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_loader"], name)

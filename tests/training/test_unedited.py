@@ -97,6 +97,7 @@ class Loop(NamedTuple):
         Loop("loop_that_exits", "a loop of PyTorch (Adam)"),
         Loop("loop_that_raises", "a loop of PyTorch (Adam)"),
         Loop("new_loaders", "a loop of PyTorch (Adam)"),
+        Loop("loader_that_takes_a_batch_ahead", "a loop of PyTorch (Adam)"),
         Loop(
             "two_optimizers",
             "a loop of PyTorch (SGD)",
@@ -134,7 +135,23 @@ def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: 
     assert samples == [*[BATCH] * (BATCHES - 2), BATCH - 3, *[BATCH] * (BATCHES - 1), BATCH - 3]
 
 
-@pytest.mark.parametrize(("case", "workers"), [("loop", 0), ("new_loaders", 1)])
+@pytest.mark.parametrize(
+    ("case", "validations"), [("loop_in_eval", EPOCHS), ("loop_that_trains_in_eval", 0)]
+)
+def test_evaluations_with_gradients_are_validation_by_the_models_mode(
+    training_side: None, tmp_path: Path, case: str, validations: int
+) -> None:
+    """A model that also trains in ``eval()`` tells nothing, and its steps stay."""
+    _, (fit,) = recorded(tmp_path, case, ENVIRONMENT)
+    check_steps(fit, 1, STEPS - 1)
+    assert fit.kinds.count("validation") == validations
+    assert fit.kinds.count("epoch") == EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("case", "workers"),
+    [("loop", 0), ("new_loaders", 1), ("loader_that_takes_a_batch_ahead", 0)],
+)
 def test_the_loaders_figures_begin_with_the_second_epoch(
     training_side: None, tmp_path: Path, case: str, workers: int
 ) -> None:
@@ -171,6 +188,20 @@ def test_ranks_are_recorded(
         assert fit.log.ended
     (said,) = ran.said
     assert f"records a loop of PyTorch ({model}) in " in said
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"), [("fsdp_2", "fully_shard"), ("fsdp_1", "FullyShardedDataParallel")]
+)
+def test_ranks_that_share_a_model_are_recorded(tmp_path: Path, case: str, kind: str) -> None:
+    needs(KERAS3)
+    launcher = ("torchrun", "--standalone", "--nproc-per-node=2")
+    ran, fits = recorded(tmp_path, case, KERAS3, launcher)
+    assert [fit.log.rank for fit in fits] == [0, 1]
+    for fit in fits:
+        check_steps(fit, 1, STEPS - 1)
+        assert fit.log.facts["sharding"]["kind"] == kind
+    assert "records a loop of PyTorch (SGD, " in "".join(ran.said)
 
 
 @pytest.mark.parametrize(

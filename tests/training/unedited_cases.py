@@ -9,6 +9,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 BATCH = 16
@@ -63,6 +64,30 @@ def loop(new_loaders: bool = False) -> None:
     finish(model)
 
 
+def loop_in_eval(trains_so: bool = False) -> None:
+    """Evaluate other data with gradients, and leave ``eval()`` after the first batch of the next loop.
+
+    Args:
+        trains_so: whether the model also trains in ``eval()``.
+    """
+    torch, data, model = torch_parts()
+    _, others, _ = torch_parts(seed=2)
+    optimizer = torch.optim.Adam(model.parameters())
+    loader, held_out = (torch.utils.data.DataLoader(part, BATCH) for part in (data, others))
+    for _ in range(EPOCHS):
+        for batch in loader:
+            model.train(not trains_so)
+            train_batch(torch, model, optimizer, batch)
+        model.eval()
+        for inputs, _ in held_out:
+            model(inputs)
+    finish(model)
+
+
+def loop_that_trains_in_eval() -> None:
+    loop_in_eval(trains_so=True)
+
+
 def loop_that_exits() -> None:
     loop()
     sys.exit(3)
@@ -100,6 +125,45 @@ def with_its_own_logger() -> None:
     finish(model)
 
 
+#: Like timm's loader, which needs torchvision: that is in no environment of tests.
+PREFETCHING = """
+class PrefetchLoader:
+    def __init__(self, loader):
+        self.loader = loader
+
+    @property
+    def dataset(self):
+        return self.loader.dataset
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        first = True
+        for following in self.loader:
+            if not first:
+                yield batch
+            first, batch = False, following
+        yield batch
+"""
+
+
+def loader_that_takes_a_batch_ahead() -> None:
+    folder = Path(os.environ["CASE_DIR"]) / "timm" / "data"
+    folder.mkdir(parents=True)
+    (folder / "loader.py").write_text(PREFETCHING)
+    sys.path.insert(0, os.environ["CASE_DIR"])
+    from timm.data.loader import PrefetchLoader  # type: ignore[import-not-found]
+
+    torch, data, model = torch_parts()
+    optimizer = torch.optim.Adam(model.parameters())
+    loader = PrefetchLoader(torch.utils.data.DataLoader(data, BATCH))
+    for _ in range(EPOCHS):
+        for batch in loader:
+            train_batch(torch, model, optimizer, batch)
+    finish(model)
+
+
 def no_loader() -> None:
     torch, data, model = torch_parts()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -128,6 +192,47 @@ def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
 
 def ddp_of_slurm() -> None:
     ddp(int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"]), 29500)
+
+
+def fsdp_2() -> None:
+    torch, data, model = torch_parts()
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo")
+    for layer in model:
+        fully_shard(layer)
+    train_sharded(torch, data, fully_shard(model))
+    model.reshard()
+    finish_sharded(torch, [weight.full_tensor() for weight in model.parameters()])
+
+
+def fsdp_1() -> None:
+    torch, data, model = torch_parts()
+    from torch.distributed.fsdp import FullyShardedDataParallel as Sharded
+
+    torch.distributed.init_process_group("gloo")
+    model = Sharded(model, device_id=torch.device("cpu"))
+    train_sharded(torch, data, model)
+    with Sharded.summon_full_params(model):
+        weights = [weight.clone() for weight in model.parameters()]
+    finish_sharded(torch, weights)
+
+
+def train_sharded(torch: Any, data: Any, model: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sampler = torch.utils.data.DistributedSampler(data)
+    loader = torch.utils.data.DataLoader(data, BATCH // 2, sampler=sampler)
+    for _ in range(EPOCHS):
+        for batch in loader:
+            train_batch(torch, model, optimizer, batch)
+
+
+def finish_sharded(torch: Any, weights: Iterable[Any]) -> None:
+    from process_group import end_process_group
+
+    if torch.distributed.get_rank() == 0:
+        printed_weights(weight.detach().numpy() for weight in weights)
+    end_process_group()
 
 
 def spawned() -> None:

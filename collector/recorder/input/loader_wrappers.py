@@ -43,6 +43,22 @@ def each_of(batches: Iterator[Any]) -> Iterator[Any]:
         batch = None
 
 
+class RestOfLoader:
+    """The rest of a loader whose first batch was not recorded: no batch is known to be full."""
+
+    #: Batches of the loop that came before the recording.
+    batches_before = 1
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_loader"], name)
+
+
 #: Why batches of an iterator are not fetched ahead; its type is to be put in.
 LOST = "%s is an iterator: batches fetched ahead would be lost if the loop ends early"
 #: Why batches of another type are not fetched ahead, unless the user wants it.

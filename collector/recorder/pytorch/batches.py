@@ -104,21 +104,27 @@ def _is_accelerates(part: Any, name: str) -> bool:
 
 # -- Fetch batches ahead: which loaders allow it, and how much memory that takes ------------------
 
-#: Ray Train's, which takes the next batch before it gives one.
-RAYS_LOADER = "_WrappedDataLoader"
+#: Loaders of Ray Train and timm, which take the next batch before they give one.
+AHEAD_BY_ONE = ("_WrappedDataLoader", "PrefetchLoader")
+# Where these, and Lightning Fabric's, have the loader whose batches they give.
+_INNER = {
+    "_FabricDataLoader": "_dataloader",
+    "_WrappedDataLoader": "_dataloader",
+    "PrefetchLoader": "loader",
+}
 # Batches in objects in objects; deeper ones are not looked for.
 _DEEPEST = 6
 
 
 def innermost_loader(loader: Any) -> Any:
-    """Return the loader inside of that of Lightning Fabric or Ray Train, or of the rest of a loop.
+    """Return the loader inside of that of Lightning Fabric, Ray Train or timm, or of the rest of a loop.
 
-    These have all of its attributes.
+    Batches come out in the order of that loader.
     """
     if hasattr(type(loader), "batches_before"):
         return innermost_loader(loader._loader)
-    wraps = type(loader).__name__ in ("_FabricDataLoader", RAYS_LOADER)
-    return loader._dataloader if wraps else loader
+    inner = _INNER.get(type(loader).__name__)
+    return loader if inner is None else getattr(loader, inner, loader)
 
 
 def why_not_ahead(loader: Any, is_named: bool) -> Optional[str]:

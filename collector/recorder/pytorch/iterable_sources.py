@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from ..input.input_times import StageSums
 from ..job.job_facts import batches_in
-from .batches import RAYS_LOADER
+from .batches import AHEAD_BY_ONE
 
 # The longest name of a shard, and the most shards that are named.
 _LONGEST_NAME, _MOST_NAMED = 60, 3
@@ -223,7 +223,7 @@ def loop_order(loader: Any, looks_ahead: bool) -> LoopOrder:
         looks_ahead: whether the training takes the next batch before it uses one.
     """
     kind, extra, skipped = type(loader), int(looks_ahead), 0
-    if kind.__name__ == RAYS_LOADER:
+    if kind.__name__ in AHEAD_BY_ONE:
         extra += 1
     elif kind.__name__ == "DataLoaderShard":
         # Accelerate's: it skips the batches that a checkpoint has trained.

@@ -21,6 +21,7 @@ from ..job.job_facts import (
 from ..job.world import torch_distributed
 from ..session import Session
 from ..step_log.line_format import StepRow
+from .batches import innermost_loader
 from .iterable_sources import loader_in_pipeline
 from .loader_pipeline import PoolQueue, queue_of
 from .reductions import Reductions, innermost_model
@@ -294,7 +295,7 @@ class LateFacts:
         """Record the facts of a DataLoader, at the start of the first loop."""
         if not self._seen_loader:
             self._seen_loader = True
-            inner = loader_in_pipeline(loader)
+            inner = loader_in_pipeline(innermost_loader(loader))
             settings = [getattr(inner, name, None) for name in ("batch_size", "num_workers")]
             batch_size, workers = (value if isinstance(value, int) else None for value in settings)
             self._batch_size = self._batch_size or batch_size
