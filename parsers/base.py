@@ -36,6 +36,8 @@ STEP_ROWS, INTERVAL_ROWS = (
     pa.schema(list(schema)[1:]) for schema in (STEPS_SCHEMA, INTERVALS_SCHEMA)
 )
 
+#: No job has more ranks: a larger number is damage, and would take memory for each of them.
+MOST_RANKS = 1 << 20
 #: The start of the name of a parser of the lines of a pattern.
 PATTERN = "pattern:"
 #: Called from time to time with the number of finished items.

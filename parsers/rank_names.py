@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
+from .base import MOST_RANKS
 from .launcher_output import labels_of
 
 _NAMED = re.compile(
@@ -36,8 +37,6 @@ _HOST = re.compile(r"(?:^|(?<=/))(?:node|host)[._-]?\d{1,6}/", re.IGNORECASE)
 
 #: Programs print it when they start, libraries after long summaries.
 HEAD_BYTES = 1 << 20
-#: No job has more ranks: a larger number is damage, and would take memory for each of them.
-MOST_RANKS = 1 << 20
 _IS = rb"[\"']?\]?\s{0,10}(?:[:=]|is|\.{2,80})\s{0,10}[\"']?(\d{1,6})\b(?!\.\d)"
 
 

@@ -33,7 +33,7 @@ from .base import (
     ignore_progress,
     no_progress,
 )
-from .files.archives import with_members
+from .files import with_members
 from .files.unpacking import (
     ENDING,
     Unpacked,

@@ -7,7 +7,7 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from stallscope.charts.chart_kinds import PALETTE
+from stallscope.charts import PALETTE
 from stallscope.charts.plotly_figures.plotly_parts import Drawing
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import significant

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, html
 
 from stallscope.analysis.gains.what_if import Advice, Bottleneck
-from stallscope.charts.chart_kinds import COLOURS, PALETTE
+from stallscope.charts import COLOURS, PALETTE
 from stallscope.formatting.plain import code_parts
 from stallscope.text.verdicts import short_verdict
 from stallscope.text.vocabulary import TITLES

@@ -8,7 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import MATCH, Dash, Input, Output, State, dcc, html
 
-from stallscope.charts.chart_kinds import HEAT, StackedArea
+from stallscope.charts import HEAT
+from stallscope.charts.chart_kinds import StackedArea
 from stallscope.charts.charts import Chart
 from stallscope.charts.heat_map import HeatMap
 from stallscope.charts.marks import Shape, legend_of, marks_of

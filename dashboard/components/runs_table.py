@@ -11,7 +11,7 @@ from dash import html
 
 from stallscope.analysis import ENTRIES
 from stallscope.catalogue.entry import AnalysisSummary
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import age, amount, finite, percent, significant
 from stallscope.formatting.plain import plain

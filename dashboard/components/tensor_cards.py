@@ -20,7 +20,7 @@ from stallscope.analysis.network.tensors import (
     by_size,
 )
 from stallscope.arrays.types import Floats
-from stallscope.charts.chart_kinds import PALETTE
+from stallscope.charts import PALETTE
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import Cells, amount, between, finite, percent, significant
 from stallscope.formatting.plain import plain

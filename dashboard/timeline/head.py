@@ -18,7 +18,7 @@ from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
 from stallscope.analysis.views.one_step import late_steps, pauses_on_axis
-from stallscope.charts.chart_kinds import COLOURS, HEAT
+from stallscope.charts import COLOURS, HEAT
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import amount, finite
 from stallscope.formatting.plain import plain

@@ -17,7 +17,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,10 +28,9 @@ from stallscope.collector.sources.source import SourceFile, reason
 from stallscope.errors import StallscopeError, UnreadableError
 
 from ..lines.timestamps import LATEST_SECOND
+from . import archive_kind
 from .unpacking import TRUNCATED, is_packed, most_unpacked, opened, readable_within_limits, too_much
 
-_TAR = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz|zst|lz4))?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
-_ZIP = re.compile(r"\.zip$", re.IGNORECASE)
 # No job has more logs, and listing more takes long.
 _MOST_MEMBERS = 100_000
 # Descriptions of a member are short.
@@ -54,22 +53,39 @@ _NO_ARCHIVE = (tarfile.ReadError, zipfile.BadZipFile)
 _UNSUPPORTED = (NotImplementedError, RuntimeError)
 
 
-def with_members(files: Iterable[SourceFile], *, local: bool) -> list[SourceFile]:
-    """Replace archives by their files; an unreadable archive stays, and raises when it is read.
+def members_of(file: SourceFile, *, local: bool) -> list[SourceFile]:
+    """Return the files in an archive, and the archive itself if not all of them could be listed.
 
     Args:
-        files: the files of a place.
-        local: whether reading parts of them is cheap.
+        file: the archive; its name ends as an archive's.
+        local: whether reading parts of it is cheap.
     """
-    all_files: list[SourceFile] = []
-    for file in files:
-        all_files += _members(file, local) if is_archive(file.name) else [file]
-    return all_files
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file of this name is an archive."""
-    return _TAR.search(name) is not None or _ZIP.search(name) is not None
+    files: dict[str, SourceFile] = {}
+    try:
+        archive = _opened(file if local else _fetched(file))
+        for number, member in enumerate(archive.members()):
+            if number >= _MOST_MEMBERS:
+                raise UnreadableError(f"has more than {_MOST_MEMBERS:,} files; unpack it")
+            safe_member = _named_safely(member)
+            # A later member of the same name replaces the one before.
+            files.pop(safe_member.name, None)
+            files[safe_member.name] = SourceFile(
+                f"{file.name}/{safe_member.name}",
+                f"{file.where}/{safe_member.name}",
+                safe_member.size,
+                file.version,
+                partial(archive.read, safe_member),
+                safe_member.modified_ns
+                if safe_member.modified_ns is not None
+                else file.modified_ns,
+            )
+    except (StallscopeError, *_DAMAGE, *_UNSUPPORTED) as error:
+        why = reason(error).removeprefix(f"{file.where}: ")
+        if not files and isinstance(error, _NO_ARCHIVE):
+            why = f"this is not a readable {archive_kind(file.name)} archive"
+        what = f"{file.where}: {why}"
+        return [*files.values(), replace(file, read_range=partial(_unreadable, what))]
+    return [*files.values()]
 
 
 class Member(NamedTuple):
@@ -306,55 +322,18 @@ def _plausible(seconds: float) -> int | None:
     return int(seconds) * 10**9 if _EARLIEST_S <= seconds < LATEST_SECOND else None
 
 
-def _members(file: SourceFile, local: bool) -> list[SourceFile]:
-    """Return the files in an archive, and the archive itself if not all of them could be listed."""
-    files: dict[str, SourceFile] = {}
-    try:
-        archive = _opened(file if local else _fetched(file))
-        for number, member in enumerate(archive.members()):
-            if number >= _MOST_MEMBERS:
-                raise UnreadableError(f"has more than {_MOST_MEMBERS:,} files; unpack it")
-            safe_member = _named_safely(member)
-            # A later member of the same name replaces the one before.
-            files.pop(safe_member.name, None)
-            files[safe_member.name] = SourceFile(
-                f"{file.name}/{safe_member.name}",
-                f"{file.where}/{safe_member.name}",
-                safe_member.size,
-                file.version,
-                partial(archive.read, safe_member),
-                safe_member.modified_ns
-                if safe_member.modified_ns is not None
-                else file.modified_ns,
-            )
-    except (StallscopeError, *_DAMAGE, *_UNSUPPORTED) as error:
-        why = reason(error).removeprefix(f"{file.where}: ")
-        if not files and isinstance(error, _NO_ARCHIVE):
-            why = f"this is not a readable {_kind(file.name)} archive"
-        what = f"{file.where}: {why}"
-        return [*files.values(), replace(file, read_range=partial(_unreadable, what))]
-    return [*files.values()]
-
-
-def _kind(name: str) -> str:
-    """Return the kind of an archive by the ending of its name: ``tar.gz``."""
-    ending = _TAR.search(name) or _ZIP.search(name)
-    assert ending is not None
-    return ending[0].lstrip(".").lower()
-
-
 def _named_safely(member: Member) -> Member:
     """Return a member with a printable name that does not lead out of the archive."""
     text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", member.name)
     parts = [part for part in _SLASHES.split(text) if part not in ("", ".", "..")]
     name = "/".join(parts) or "unnamed"
-    if is_archive(name):
+    if archive_kind(name):
         return member._replace(name=name, problem="it is an archive in an archive; unpack it")
     return member._replace(name=name)
 
 
 def _opened(file: SourceFile) -> _Archive:
-    if _ZIP.search(file.name):
+    if archive_kind(file.name) == "zip":
         return _Zip(file)
     return _PackedTar(file) if is_packed(file.read(0, _HEAD_BYTES)) else _Tar(file)
 

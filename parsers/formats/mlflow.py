@@ -22,9 +22,8 @@ from stallscope.errors import UnreadableError
 from stallscope.formatting.lists import counted
 from stallscope.run import Problem, Series
 
-from ..base import Parsed, Parser
+from ..base import MOST_RANKS, Parsed, Parser
 from ..epochs_only import epochs_log, in_one_file
-from ..rank_names import MOST_RANKS
 from .printed_steps.metric_times import (
     PlannedEpochs,
     Value,

@@ -19,7 +19,7 @@ from stallscope.formatting.lists import counted
 from stallscope.run import Event, Log, Problem, Run, Series
 
 from ..base import Format, Parsed, Parser, ShowProgress, no_progress
-from ..files.archives import with_members
+from ..files import with_members
 from ..files.unpacking import TRUNCATED, is_packed, plain_text, unpacked_up_to
 from ..formats.horovod_timeline import HorovodTimelineFormat
 from ..formats.spark import SparkEventsFormat, SparkOutputFormat, applications, read_event_log

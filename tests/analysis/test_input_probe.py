@@ -22,7 +22,7 @@ from stallscope.analysis.gains.what_if import WhatIf
 from stallscope.arrays.stats import Mean
 from stallscope.arrays.types import Ints
 from stallscope.charts.compared_bars import paces_chart
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.network_tables import probe_table
 from stallscope.text.gain_words import gains_note, how_sure, main_gain
 from stallscope.words import Fix

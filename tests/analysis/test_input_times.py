@@ -18,7 +18,7 @@ from stallscope.analysis.findings.imbalance import longest_stage
 from stallscope.analysis.gains.baseline import step_with
 from stallscope.analysis.gains.what_if import in_words
 from stallscope.parsers.formats.measurements import parse_input_times
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.run import LoaderTrial
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())

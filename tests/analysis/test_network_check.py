@@ -18,7 +18,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.analysis.network.network_check import median_ms, network_sentence
 from stallscope.collector.netcheck.sizes import parts_of
 from stallscope.parsers.formats.measurements import parse_network_check
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.network_tables import network_tables
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())

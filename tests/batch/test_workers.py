@@ -16,7 +16,7 @@ from stallscope.batch.worker import KnownRun
 from stallscope.batch.workers import Failed, Workers
 from stallscope.parsers import read
 from stallscope.reports.report_formats import ReportOptions
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 
 JOB = Job(ranks=2, steps=60)
 

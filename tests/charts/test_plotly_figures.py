@@ -13,16 +13,8 @@ import pytest
 
 from stallscope.analysis.views.machine_series import ValueColumns
 from stallscope.arrays.stats import Mean
-from stallscope.charts.chart_kinds import (
-    COLOURS,
-    HEAT,
-    SHADES,
-    Bar,
-    Segment,
-    StackedArea,
-    StackedBars,
-    Waterfall,
-)
+from stallscope.charts import COLOURS, HEAT, SHADES
+from stallscope.charts.chart_kinds import Bar, Segment, StackedArea, StackedBars, Waterfall
 from stallscope.charts.charts import Chart
 from stallscope.charts.compared_bars import ComparedBars
 from stallscope.charts.curves import EfficiencyLine, EfficiencyLines

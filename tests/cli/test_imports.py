@@ -30,6 +30,7 @@ PACKAGES = (
 #: The parts of Stallscope and of its dependencies that most commands do without.
 PARTS = (
     *(
+        "concurrent.futures.process",
         "numpy.f2py.f2py2e",
         "pyarrow.dataset",
         "pyarrow.parquet",
@@ -40,14 +41,18 @@ PARTS = (
     *(
         f"stallscope.{name}"
         for name in (
-            *("analysis", "api", "catalogue.index", "charts.charts", "collector.mlflow.client"),
+            *("analysis", "api", "batch.anonymous", "catalogue.index", "charts.chart_kinds"),
+            *("charts.charts", "collector.mlflow.client"),
             *("collector.store.loading", "conditions", "conditions.condition"),
             *("dashboard", "exports", "spark"),
             *(
                 "parsers.epochs_only",
+                "parsers.files.archives",
                 "parsers.formats.kineto",
+                "parsers.launcher_output",
                 "reports.comparison",
                 "reports.formats.html",
+                "reports.run.json_content",
             ),
             *("reports.scaling", "watch"),
         )
@@ -60,9 +65,10 @@ CATALOGUE = "filelock stallscope.catalogue.index stallscope.conditions"
 #: By its words, what a command imports.
 COMMANDS = {
     "report RUN": REPORTING,
-    "report RUN --format json": REPORTING,
+    "report RUN --format json": f"{REPORTING} stallscope.reports.run.json_content",
     "report RUN --format html --out OUT": (
-        f"{REPORTING} jinja2 stallscope.charts.charts stallscope.reports.formats.html"
+        f"{REPORTING} jinja2 stallscope.charts.chart_kinds stallscope.charts.charts "
+        "stallscope.reports.formats.html"
     ),
     "report RUN --fail-if step_ms.mean>1000": (
         f"{REPORTING} stallscope.conditions stallscope.conditions.condition"
@@ -70,8 +76,10 @@ COMMANDS = {
     "report STORE": f"{REPORTING} {STORED} {CATALOGUE}",
     "summary RUN": f"{READING} scipy",
     "compare RUN OTHER": f"{REPORTING} stallscope.reports.comparison",
-    "inspect RUN": "fsspec numpy pyarrow rich stallscope.parsers.epochs_only",
-    "runs STORE": f"numpy rich {CATALOGUE}",
+    "inspect RUN": (
+        "fsspec numpy pyarrow rich stallscope.parsers.epochs_only stallscope.parsers.launcher_output"
+    ),
+    "runs STORE": f"rich {CATALOGUE}",
     "dashboard --help": f"{READING} rich {CATALOGUE}",
     "export --help": f"{READING} rich stallscope.exports stallscope.collector.mlflow.client",
     "netcheck --help": "",

@@ -17,7 +17,7 @@ from stallscope.cli.main import main
 from stallscope.collector.source_kinds import open_source
 from stallscope.opening import open_run
 from stallscope.reports.mlflow_run import write_summary
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 
 pytestmark = pytest.mark.services
 

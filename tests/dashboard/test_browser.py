@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from stallscope.analysis import ENTRIES
-from stallscope.charts.chart_kinds import COLOURS, SHADES
+from stallscope.charts import COLOURS, SHADES
 from stallscope.dashboard import RunStore
 from stallscope.text.vocabulary import TITLES
 

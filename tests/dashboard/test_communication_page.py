@@ -18,7 +18,7 @@ from support.network_checks import pair, write_network_check
 from support.step_logs import write_job
 
 from stallscope.analysis import analyse
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.app import view_at
 from stallscope.dashboard.companion_files import (

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 from support.step_logs import run_of_job
 
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.dashboard import RunStore
 
 from .browsing import NARROW, WIDE, Open, opening, served, tab_stops

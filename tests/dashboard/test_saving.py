@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Download, Locator, Page, expect
 from simulator import Fault, Job, simulate
 
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.dashboard import RunStore
 from stallscope.run import Run

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from simulator import Job, Noise, simulate
 
 from stallscope.arrays.stats import Mean
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.charts.curves import Level, OverRuns, RunDot
 from stallscope.dashboard import RunStore
 from stallscope.dashboard.addresses import compare_address

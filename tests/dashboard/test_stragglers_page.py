@@ -17,7 +17,7 @@ from support.step_logs import write_job
 
 from stallscope.analysis import analyse
 from stallscope.analysis.views.rank_maps import group_lateness, lateness_map, rows_of_ranks
-from stallscope.charts.chart_kinds import HEAT
+from stallscope.charts import HEAT
 from stallscope.charts.heat_map import lateness_chart
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.app import view_at

@@ -13,7 +13,7 @@ from simulator import Fault, Job, simulate
 from simulator.faults import EveryNth
 from support.simulated import in_mesh
 
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.dashboard import RunStore
 from stallscope.run import Run
 

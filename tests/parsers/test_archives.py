@@ -22,8 +22,7 @@ from stallscope.collector.sources.files import Files
 from stallscope.collector.sources.source import SourceFile
 from stallscope.errors import StallscopeError, UnreadableError
 from stallscope.parsers import read
-from stallscope.parsers.files import archives, unpacking
-from stallscope.parsers.files.archives import with_members
+from stallscope.parsers.files import archives, unpacking, with_members
 from stallscope.parsers.inspection.inspect_files import inspect
 from stallscope.run import Run
 

@@ -14,7 +14,7 @@ from support.reports import rendered
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
 from stallscope.reports.report_formats import ReportOptions
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.reports.run.run_tables import events_table
 from stallscope.run import Event
 

@@ -29,7 +29,7 @@ from stallscope.reports import comparison, report_formats
 from stallscope.reports import scaling as scaling_reports
 from stallscope.reports.comparison import Compared
 from stallscope.reports.report_formats import ReportFormat, ReportOptions
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.text.summary_words import six_lines
 
 from .cases import CASES

@@ -16,7 +16,7 @@ from support.simulated import analysis_of_job
 from stallscope.analysis import Analysis
 from stallscope.catalogue.entry import AnalysisSummary
 from stallscope.reports.report_formats import ReportOptions
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.words import CAUSES, ENTRIES, PATTERNS, STAGES, VERDICT_CAUSES, VERDICTS, HangPlace
 
 from .cases import CASES

@@ -16,7 +16,7 @@ from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
 from stallscope.notebook import Shown
 from stallscope.reports.report_formats import ReportOptions
-from stallscope.reports.run import json_content
+from stallscope.reports.run.json_content import json_content
 from stallscope.run import Series
 
 from .cases import IMAGE, SCRIPT

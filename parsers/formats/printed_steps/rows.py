@@ -16,6 +16,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import joined
 
+from ...base import MOST_RANKS
 from ...launcher_output import (
     LONGEST_LINE,
     Lines,
@@ -25,7 +26,6 @@ from ...launcher_output import (
 )
 from ...lines.line_blocks import Column, sample_parts, texts_of
 from ...lines.timestamp_columns import dates_in, moments_of, without_timestamps
-from ...rank_names import MOST_RANKS
 from ...window_lines import WORK, WorkLines, joined_columns
 from .figures import (
     DATE_BYTES,

@@ -14,9 +14,8 @@ from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.formatting.lists import counted
 from stallscope.run import Log, Problem
 
-from ...base import Contents, EmbeddedFormat, Parsed, Parser
+from ...base import MOST_RANKS, Contents, EmbeddedFormat, Parsed, Parser
 from ...log_records import LogRecords
-from ...rank_names import MOST_RANKS
 from .machine_lines import MARK, machine_series
 from .step_rows import intervals_of, rows_in, split_rows, steps_of
 

@@ -24,8 +24,7 @@ from stallscope.formatting.numbers import finite
 from stallscope.formatting.plain import plain
 from stallscope.opening import open_runs
 from stallscope.reports.report_formats import fields_of
-from stallscope.reports.run import json_content
-from stallscope.reports.run.json_content import finding_content
+from stallscope.reports.run.json_content import finding_content, json_content
 from stallscope.reports.scaling.scaling_document import COLUMNS, records
 from stallscope.text.gain_words import answers, gains, is_throughput
 from stallscope.text.verdicts import headline

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from stallscope.analysis import ENTRIES
 from stallscope.arrays.stats import Mean
-from stallscope.charts.chart_kinds import Colour
+from stallscope.charts import Colour
 from stallscope.charts.charts import Chart
 from stallscope.charts.plotly_figures import figure
 from stallscope.words import CAUSES, STAGES

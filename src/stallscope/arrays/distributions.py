@@ -18,6 +18,9 @@ from .types import Floats
 
 # Relative to the value: smaller steps of the search only change its last digit.
 _SMALLEST_STEP = 1e-15
+# scipy.special copies all names of numpy. The modules of these take as long to import as half of numpy,
+# and nothing uses them.
+_UNUSED = ("f2py", "polynomial", "testing")
 
 
 def normal_probability(z: npt.ArrayLike) -> Floats:
@@ -93,22 +96,20 @@ class _LazyModule:
 
     def __getattr__(self, name: str) -> Any:
         if self._name not in sys.modules:
-            _delay_f2py()
+            for part in _UNUSED:
+                _delay(part)
         return getattr(importlib.import_module(self._name), name)
 
 
-def _delay_f2py() -> None:
-    """Let numpy's generator of Fortran wrappers run when it is first used.
-
-    scipy.special copies all names of numpy. This one takes as long to import as a third of numpy, and
-    nothing uses it.
-    """
-    name = "numpy.f2py"
+def _delay(part: str) -> None:
+    """Let a module of numpy run when it is first used."""
+    name = f"numpy.{part}"
     spec = None if name in sys.modules else find_spec(name)
     if spec is None or spec.loader is None:
         return
     spec.loader = loader = LazyLoader(spec.loader)
-    np.f2py = sys.modules[name] = module = module_from_spec(spec)
+    sys.modules[name] = module = module_from_spec(spec)
+    setattr(np, part, module)
     loader.exec_module(module)
 
 

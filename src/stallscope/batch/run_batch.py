@@ -24,7 +24,6 @@ from stallscope.reports.write import (
     write_texts,
 )
 
-from .anonymous import anonymous_failure
 from .plan import BaselinePair, find_baselines, job_key
 from .state import WrittenReport, WrittenReports, file_states, hash_of
 from .units import Settings, Unit
@@ -187,6 +186,8 @@ class Batch:
         """Return the error messages of runs without a report, anonymous if the reports are."""
         if not self.settings.anonymous:
             return [message for _, message in self.failed]
+        from .anonymous import anonymous_failure
+
         return [
             anonymous_failure(message, unit.where, number)
             for number, (unit, message) in enumerate(self.failed, start=1)

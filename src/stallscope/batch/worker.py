@@ -25,7 +25,6 @@ from stallscope.reports.write import paths_of, write_report
 from stallscope.run import Run
 from stallscope.words import Fix
 
-from .anonymous import anonymous
 from .state import RunSummary, run_of_summary, summarise
 from .units import Settings, Unit
 
@@ -255,7 +254,12 @@ class Worker:
         return summarise(self._anonymised(run))
 
     def _anonymised(self, run: Run) -> Run:
-        return anonymous(run) if self._settings.anonymous else run
+        if not self._settings.anonymous:
+            return run
+        # Few reports are anonymous.
+        from .anonymous import anonymous
+
+        return anonymous(run)
 
 
 def _checked(texts: Sequence[str], analysis: Analysis, is_baseline: bool) -> tuple[Outcome, ...]:

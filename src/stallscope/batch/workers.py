@@ -7,8 +7,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent import futures  # imports its pool of processes when that is first used
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
@@ -49,7 +48,7 @@ class Workers:
         self._settings = settings
         self._jobs = jobs
         self._in_process = Worker(settings, reader) if jobs == 1 else None
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: futures.ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Workers:
         return self
@@ -92,7 +91,7 @@ class Workers:
         self, method: str, tasks: Sequence[tuple[Any, ...]], watch: Callable[[int], None]
     ) -> Iterator[Result]:
         left = deque(range(len(tasks)))
-        running: dict[Future[Any], int] = {}
+        running: dict[futures.Future[Any], int] = {}
         most_running = self._jobs * _WAITING_PER_PROCESS
         interrupted = False
         while left or running:
@@ -100,7 +99,7 @@ class Workers:
                 while left and not interrupted and len(running) < most_running:
                     running[self._submit(method, tasks[left[0]])] = left[0]
                     left.popleft()
-                finished, _ = wait(running, _TICK_SECONDS, FIRST_COMPLETED)
+                finished, _ = futures.wait(running, _TICK_SECONDS, futures.FIRST_COMPLETED)
                 watch(len(tasks) - len(left) - len(running))
             except KeyboardInterrupt as error:
                 if interrupted or isinstance(error, TerminatedError):
@@ -111,10 +110,12 @@ class Workers:
                     future: index for future, index in running.items() if not future.cancel()
                 }
                 continue
-            except BrokenProcessPool:
+            except futures.BrokenExecutor:
                 finished = set(running)
             broken = [
-                future for future in finished if isinstance(future.exception(), BrokenProcessPool)
+                future
+                for future in finished
+                if isinstance(future.exception(), futures.BrokenExecutor)
             ]
             for future in finished.difference(broken):
                 yield running.pop(future), future.result()
@@ -126,10 +127,10 @@ class Workers:
         if interrupted:
             raise KeyboardInterrupt
 
-    def _submit(self, method: str, task: tuple[Any, ...]) -> Future[Any]:
+    def _submit(self, method: str, task: tuple[Any, ...]) -> futures.Future[Any]:
         if self._pool is None:
             # Spawned, not forked: libraries that read logs have threads.
-            self._pool = ProcessPoolExecutor(
+            self._pool = futures.ProcessPoolExecutor(
                 self._jobs, get_context("spawn"), _start, (self._settings, self._jobs)
             )
         with _interrupts_held():
@@ -138,7 +139,7 @@ class Workers:
     def _run_single(self, method: str, task: tuple[Any, ...], index: int) -> Result:
         try:
             return index, self._submit(method, task).result()
-        except BrokenProcessPool:
+        except futures.BrokenExecutor:
             self._close()
             return index, Failed(_ENDED)
 

@@ -192,7 +192,7 @@ def _show(batch: Batch, done: Sequence[ReportResult], places: Sequence[str], lis
     if settings.output == "terminal" and listed and len(done) > 1:
         print_list([report.line for report in done], places[0] if len(places) == 1 else "PLACE")
     elif settings.output == "terminal":
-        console = Console()
+        console = Console(emoji=False)
         for report in done:
             console.print(report.summary)
     elif settings.output == "json":

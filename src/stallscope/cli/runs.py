@@ -20,7 +20,7 @@ from stallscope.catalogue.entry import Entry
 from stallscope.catalogue.index import Catalogue
 from stallscope.catalogue.listing import Baselines, entry_content, local_store
 from stallscope.catalogue.where import FIELDS, Filter, parse_where
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.collector.run_names import NamedRun
 from stallscope.collector.store.layout import where_is
 from stallscope.conditions.language import find

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger_figures import holes_in_words
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
-from stallscope.analysis.scaling import Scaled
-from stallscope.analysis.views.log_health import RankLogs
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted, joined, listed
 from stallscope.formatting.numbers import (
@@ -22,6 +21,10 @@ from stallscope.formatting.numbers import (
 )
 from stallscope.formatting.sums import SumColumn
 from stallscope.words import LOST_TIME
+
+if TYPE_CHECKING:
+    from stallscope.analysis.scaling import Scaled
+    from stallscope.analysis.views.log_health import RankLogs
 
 _METHODS = {
     "one clock": "one for all ranks",

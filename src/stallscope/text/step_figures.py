@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.result import GenerationSummary
-from stallscope.analysis.views.one_step import OneStep, RankInStep
 from stallscope.arrays.types import Floats
 from stallscope.formatting.numbers import Interval
 from stallscope.formatting.sums import SumColumn
 from stallscope.words import CAUSES, RANK_PARTS, STAGES, PartByCause, RankPart
+
+if TYPE_CHECKING:
+    from stallscope.analysis.views.one_step import OneStep, RankInStep
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from stallscope.text.vocabulary import title_of
 
+from .. import PALETTE, Colour
 from ..axis import Areas, shortened, text_width
-from ..chart_kinds import PALETTE, Colour
 from ..curves import Curve, Curves, moved_apart
 from ..step_time import OverTime
 from .plotly_parts import (

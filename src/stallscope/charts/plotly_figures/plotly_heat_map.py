@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import HEAT, PALETTE
 from ..axis import TEXT_SIZE, shortened, text_width
-from ..chart_kinds import HEAT, PALETTE
 from ..heat_map import MOST_LABELLED_ROWS, HeatMap, stretches
 from .plotly_parts import (
     AXIS_HEIGHT,

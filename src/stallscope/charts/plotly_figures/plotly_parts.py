@@ -11,8 +11,8 @@ import numpy as np
 
 from stallscope.formatting.numbers import Interval
 
+from .. import PALETTE, Colour
 from ..axis import Axis
-from ..chart_kinds import PALETTE, Colour
 
 _FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 #: Pixels for labels below a horizontal axis.

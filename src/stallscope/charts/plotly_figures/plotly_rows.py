@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from stallscope.text.vocabulary import title_of
 
+from .. import PALETTE, Colour
 from ..axis import Axis, text_width
-from ..chart_kinds import PALETTE, Colour
 from ..rows import OPACITIES, Box, Rows
 from ..scaling_curves import BAR_WIDTH, RATE_KINDS, RateBar, RateBars, RateColumn
 from .plotly_parts import (

@@ -7,8 +7,8 @@ from functools import partial
 from html import escape
 from typing import Any
 
+from .. import COLOURS, HEAT, SHADES, STATUS, Colour
 from ..axis import Areas, text_width
-from ..chart_kinds import COLOURS, HEAT, SHADES, STATUS, Colour
 from ..charts import Chart
 from ..curves import Curves
 from ..heat_map import HeatMap

@@ -11,8 +11,8 @@ import numpy as np
 from stallscope.arrays.types import Ints
 from stallscope.formatting.numbers import amount, finite
 
+from .. import HEAT
 from ..axis import BOLD, Axis, shortened, text_width
-from ..chart_kinds import HEAT
 from ..heat_map import HeatMap, stretches
 from .markup import (
     AXIS_HEIGHT,

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text as Line
 
 from stallscope.analysis.gains.what_if import Advice, in_words
-from stallscope.charts.chart_kinds import COLOURS
+from stallscope.charts import COLOURS
 from stallscope.formatting.plain import plain
 
 from ..document import (
