@@ -15,7 +15,7 @@ from stallscope.collector.recorder import subprocesses
 from stallscope.torch import StepLogger
 
 STEPS = 95
-SLOW_SECONDS = 0.04
+SLOW_SECONDS = 0.12
 
 
 def main() -> None:

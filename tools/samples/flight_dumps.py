@@ -39,8 +39,8 @@ _PATIENCE_S = 120.0
 _FOREVER_S = 600.0
 
 
-def train(case: str) -> None:
-    """Train on one rank, with a fault or without."""
+def train(case: str, reached: threading.Event) -> None:
+    """Train on one rank, with a fault or without; the event says that it has reached the faulty step."""
     import torch
     from torch import distributed
 
@@ -48,6 +48,8 @@ def train(case: str) -> None:
     pair = distributed.new_group([1, 2], group_desc="pair") if case == "subgroup" else None
     gradients = torch.ones(3, 2)
     for step in range(STEPS):
+        if step == AT:
+            reached.set()
         strikes = faulty and step == AT
         if strikes and case == "sleep":
             time.sleep(_FOREVER_S)
@@ -75,7 +77,11 @@ def run_rank(folder: Path, case: str, ending: str) -> None:
 
     distributed.init_process_group("gloo", timeout=timedelta(seconds=_FOREVER_S))
 
+    # Ranks that start at different times do not hang.
+    reached = threading.Event()
+
     def dump() -> None:
+        reached.wait()
         last, still = b"", 0
         while still < _STILL:
             time.sleep(_LOOK_EVERY_S)
@@ -88,7 +94,7 @@ def run_rank(folder: Path, case: str, ending: str) -> None:
         unfinished.rename(path)
 
     threading.Thread(target=dump, daemon=True).start()
-    train(case)
+    train(case, reached)
     time.sleep(_FOREVER_S)
 
 
