@@ -3,7 +3,8 @@
     horovodrun -np 2 python failures.py OUT     a slow step, no folder, a full disk, and a kill
     python failures.py OUT                      an exception that nothing catches
 
-``OUT/ended-RANK.txt`` has the times at which a rank's steps ended.
+``OUT/ended-RANK.txt`` has the times at which a rank's steps ended. The slow step ends when the test has
+written ``OUT/seen``.
 """
 
 from __future__ import annotations
@@ -50,11 +51,15 @@ class Crashes(tf.keras.callbacks.Callback):
             raise RuntimeError("crashed on purpose")
 
 
-def batches(count: int, pause: float, slow_step: int | None = None) -> Iterator[Any]:
+def batches(count: int, pause: float, seen: Path | None = None) -> Iterator[Any]:
+    """Yield batches; the slow one does not come before the test has seen the steps before it."""
     random = np.random.default_rng(5)
     inputs, labels = random.random((16, 8), np.float32), random.integers(0, 4, 16)
     for step in range(count):
-        time.sleep(SLOW_SECONDS if step == slow_step else pause)
+        is_slow = seen is not None and step == SLOW_STEP
+        time.sleep(SLOW_SECONDS if is_slow else pause)
+        while is_slow and not seen.exists():
+            time.sleep(0.01)
         yield inputs, labels
 
 
@@ -78,7 +83,7 @@ def crash(out: Path) -> None:
 
 def fail(out: Path) -> None:
     """Train with a slow step, without a folder, on a full disk, and until a kill."""
-    fit(60, [StepLogger(out / "slow")], batches(60, 0.01, SLOW_STEP))
+    fit(60, [StepLogger(out / "slow")], batches(60, 0.01, out / "seen"))
 
     no_folder = out / "a file" / "logs" if hvd.rank() == 1 else out / "folder"
     divide("no folder")
@@ -86,7 +91,9 @@ def fail(out: Path) -> None:
 
     divide("full disk")
     with full_disk(FULL_BYTES) if hvd.rank() == 1 else contextlib.nullcontext():
-        fit(300, [StepLogger(out / "full", flush_seconds=0.1)], batches(300, 0.002))
+        # Where a start takes long, lines of the machine alone would fill the disk.
+        logger = StepLogger(out / "full", flush_seconds=0.1, machine=False)
+        fit(300, [logger], batches(300, 0.002))
 
     divide("killed")
     notes = NotesEnds(out / f"ended-{hvd.rank()}.txt")

@@ -20,6 +20,9 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
+#: As in failures.py.
+SLOW_STEP = 30
+
 
 def ended_steps(out: Path, rank: int) -> int:
     """Return how many steps a rank has ended, as the training itself noted."""
@@ -43,8 +46,14 @@ def steps_on_disk(log: Path) -> int:
     return len(re.findall(r"^step,.*\n", log.read_text(), re.MULTILINE)) if log.exists() else 0
 
 
-def first_seen(log: Path, launched: Launch) -> dict[int, int]:
-    """Return when each step was first on disk, from reading the log while it grows."""
+def first_seen(log: Path, launched: Launch, before_slow: Path) -> dict[int, int]:
+    """Return when each step was first on disk, from reading the log while it grows.
+
+    Args:
+        log: of a rank with a slow step.
+        launched: its launch.
+        before_slow: the file that lets the slow step end; written when all steps before it are on disk.
+    """
     seen: dict[int, int] = {}
     wait_for(log.exists, launched)
 
@@ -53,6 +62,8 @@ def first_seen(log: Path, launched: Launch) -> dict[int, int]:
         text = log.read_text()
         for row in re.findall(r"^step,(\d+),.*\n", text, re.MULTILINE):
             seen.setdefault(int(row), now)
+        if SLOW_STEP - 1 in seen:
+            before_slow.touch()
         return "\nend," in text
 
     wait_for(ended, launched)
@@ -84,7 +95,8 @@ def failed(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Fai
     (out / "a file").write_text("no folder can be made below this\n")
     launched = launch(out / "printed.txt", "failures.py", str(out), ranks=2)
     try:
-        seen = first_seen(out / "slow" / "rank-00001.0.0.steps.csv", launched)
+        slow = out / "slow" / "rank-00001.0.0.steps.csv"
+        seen = first_seen(slow, launched, out / "seen")
         log = out / "killed" / f"rank-{rank:05d}.0.0.steps.csv"
         wait_for(lambda: ended_steps(out, rank) > 20, launched)
         due = ended_steps(out, rank)
@@ -135,11 +147,11 @@ def test_a_slow_step_does_not_delay_the_flush_of_earlier_steps(failed: Failed) -
     check_steps(fit, 0, 60)
     # The first step traces as well, which may take as long on a busy machine.
     slowest = (fit.steps["data"] - fit.steps["begin"])[1:]
-    assert int(slowest.idxmax()) == 30
+    assert int(slowest.idxmax()) == SLOW_STEP
     # It slept for five seconds, of which some may be before its begin: prefetching is ahead.
     assert slowest.max() > 4e9
-    waited_until = fit.steps["data"][30]
-    assert [step for step in range(30) if failed.seen[step] >= waited_until] == []
+    waited_until = fit.steps["data"][SLOW_STEP]
+    assert [step for step in range(SLOW_STEP) if failed.seen[step] >= waited_until] == []
     check_ranks_together(run)
 
 

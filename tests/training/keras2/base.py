@@ -115,10 +115,10 @@ class Sleeps(tf.keras.callbacks.Callback):
     """Sleep before and after each batch, as a slow callback does."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.05)
+        time.sleep(0.1)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 class Blocks(tf.keras.utils.Sequence):

@@ -16,6 +16,7 @@ from keras2.base import (
     seen,
     weights_of,
 )
+from rows_on_disk import wait_for_step
 
 
 @ranked
@@ -32,6 +33,7 @@ def recorder_breaks(case: Case) -> Any:
     class Breaks(tf.keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if batch == 6:
+                wait_for_step(case.logs(), case.rank, 0)
                 finished_calls.CallAssembler.graph_rows = broken
 
     batches, data = Batches(), case.data()
