@@ -20,9 +20,9 @@ from process_group import end_process_group
 from stallscope.collector.recorder import end_summary
 from stallscope.torch import StepLogger
 
-STEPS = 80
+STEPS = 60
 #: Several times the rest of a step: on a busy machine ranks take CPU time from each other.
-SLOW_SECONDS = 0.075
+SLOW_SECONDS = 0.25
 
 
 def batches(rank: int) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from training.launching import launch_words
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
 #: Rank 1 sleeps as long before each batch.
-SLOW_MS = 75.0
+SLOW_MS = 250.0
 LAUNCHERS = {
     "horovodrun": ["horovodrun", "--disable-cache", "-np", "2", "python"],
     "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
@@ -52,7 +52,7 @@ def test_six_lines_name_the_slow_rank(training_side: None, tmp_path: Path, launc
     assert verdict == "stallscope: Rank 1 holds this run back: its input is slow"
     assert milliseconds("step time:", step) >= SLOW_MS
     # Input is a mean over ranks: rank 0 waits for rank 1, but computes during a part of rank 1's input.
-    assert milliseconds("input", step) > 0.9 * SLOW_MS
+    assert milliseconds("input", step) > 0.5 * SLOW_MS
     assert "waiting for slow ranks" in step
     assert "rank 1, input" in stragglers
     assert "With rank 1 as fast as the others" in gain
@@ -67,8 +67,8 @@ def test_without_the_app_rank_0_prints_its_own_times_and_how_to_get_more(
     verdict, step, stragglers, _, logs, more = summary(tmp_path, "torchrun")
     assert verdict.startswith("stallscope: no verdict: this needs ")
     # The input of rank 1 is waiting on rank 0.
-    assert "ms on rank 0, the mean of 70 steps: input " in step
-    assert milliseconds("waiting and allreduce", step) > 0.9 * SLOW_MS
+    assert "ms on rank 0, the mean of 50 steps: input " in step
+    assert milliseconds("waiting and allreduce", step) > 0.5 * SLOW_MS
     assert stragglers == "  stragglers: unknown"
     assert "rank 0 of 2" in logs
     assert "pip install 'stallscope[app]', then stallscope report " in more
