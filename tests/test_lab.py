@@ -113,10 +113,10 @@ def test_a_host_reads_no_faster_than_its_disk(lab: Lab, tmp_path: Path) -> None:
 def test_processes_of_a_host_end_with_its_power(lab: Lab) -> None:
     words = lab.ssh("h1", ["ssh", "h2", "sleep", "600"])
     with subprocess.Popen(words) as sleeper:
-        wait_until(lambda: bool(lab["h2"].pids(b"sleep")), "h2 sleeps", 20.0)
+        wait_until(lambda: bool(lab["h2"].pids(b"sleep")), "h2 sleeps")
         (here,) = lab["h2"].pids(b"sleep\0").values()
         lab["h2"].lose_power()
-        wait_until(lambda: not Path(f"/proc/{here}").exists(), "its processes end", 20.0)
+        wait_until(lambda: not Path(f"/proc/{here}").exists(), "its processes end")
         sleeper.kill()
 
 
@@ -125,9 +125,7 @@ def test_a_lab_leaves_nothing_behind(tmp_path: Path) -> None:
         lab["h1"].limits.limit_cores(1.0)
         pids = [here for host in lab.hosts for here in host.pids(b"").values()]
         assert len(pids) >= 2
-    wait_until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "all hosts end", 20.0
-    )
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "all hosts end")
     links = subprocess.run(["ip", "link"], capture_output=True, text=True, check=True).stdout
     assert "br0" not in links
     assert not list(Path("/sys/fs/cgroup").glob("**/lab-*"))

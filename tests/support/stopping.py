@@ -11,8 +11,13 @@ from stallscope.parsers import read
 from .waiting import wait_until
 
 
-def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
-    """Return how a job hangs, once its logs show which ranks are missing and which wait."""
+def wait_for_stopped(logs: Path, step: int = 0) -> Stopped:
+    """Return how a job hangs, once its logs show which ranks are missing and which wait.
+
+    Args:
+        logs: the folder of its logs.
+        step: the first in which it may hang: on a busy machine it may seem to before.
+    """
     hangs: list[Stopped] = []
 
     def is_seen() -> bool:
@@ -21,9 +26,9 @@ def wait_for_stopped(logs: Path, seconds: float) -> Stopped:
         except StallscopeError:
             # The ranks have not started yet.
             return False
-        if seen is not None and seen.ranks and seen.waiting:
+        if seen is not None and seen.ranks and seen.waiting and seen.step >= step:
             hangs.append(seen)
         return bool(hangs)
 
-    wait_until(is_seen, f"the logs in {logs} show which rank is missing", seconds)
+    wait_until(is_seen, f"the logs in {logs} show which rank is missing")
     return hangs[0]

@@ -78,7 +78,7 @@ def opened(pipe: Path) -> bool:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_rank_is_named_with_its_stage_and_line(hung: Hung, place: str, framework: str) -> None:
-    stopped = wait_for_stopped(hung[framework], 240.0)
+    stopped = wait_for_stopped(hung[framework], FATAL_STEP)
     (missing,) = stopped.ranks
     assert (missing.rank, missing.stage) == (1, STAGES[place])
     assert stopped.waiting == (0,)

@@ -18,7 +18,8 @@ from .lab import Lab
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "sinfo")
 # sbin may be missing on PATH.
 _PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-_START_SECONDS = 30.0
+# Long enough for busy machines.
+_START_SECONDS = 300.0
 # Root trusts root on these hosts, so no secret is needed.
 _CONFIG = """\
 ClusterName=lab
