@@ -275,7 +275,7 @@ def hesitant(port: int, event: threading.Event) -> Iterator[int]:
 def test_a_host_that_stops_answering_is_given_up_and_retried(
     sshd_side: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "_KEEPALIVE_SECONDS", 1)
+    monkeypatch.setattr(ssh, "_KEEPALIVE_SECONDS", 3)
     write_job(tmp_path / "logs", JOB)
     with tool("ssh").ssh_server(tmp_path / "ssh") as service:
         use_sshd(service, tmp_path / "home", monkeypatch)
