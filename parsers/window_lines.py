@@ -116,10 +116,15 @@ class StepLines:
 
     @cached_property
     def apart(self) -> Bools:
-        """Mark lines before which lines are missing, or another training of the log begins."""
+        """Mark lines before which lines are missing, or another training of the log begins.
+
+        Without printed epochs, pieces of different lengths may be trainings.
+        """
         epoch = self.of("epoch")
-        if epoch is None or not len(self):
+        if not len(self) or (epoch is None and self._has_equal_pieces):
             return self.jumps
+        if epoch is None:
+            return np.asarray(self.jumps | (self.begins & (self.piece > 0)))
         again = np.append(False, np.diff(epoch) < 0) & (epoch == epoch.min())
         return np.asarray(self.jumps | again)
 
@@ -143,9 +148,13 @@ class StepLines:
         printed = self.of("epoch")
         if printed is not None or len(self.starts) < _FEWEST_EPOCHS:
             return printed
-        lengths = self.counted[self.lasts][:-1]
-        alike = (lengths == lengths[0]).all() and self.counted[-1] <= lengths[0]
-        return self.piece if alike else None
+        return self.piece if self._has_equal_pieces else None
+
+    @cached_property
+    def _has_equal_pieces(self) -> bool:
+        """Return whether all pieces are equally long, of which the last one may not be whole."""
+        *whole, last = self.counted[self.lasts].tolist()
+        return len({*whole}) <= 1 and last <= max(whole, default=last)
 
     @property
     def numbers(self) -> str | None:

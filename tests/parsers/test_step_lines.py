@@ -937,6 +937,19 @@ def test_the_time_between_two_trainings_of_a_log_is_no_pause() -> None:
     assert len(log.log.facts["steps_after_restart"]) == 1
 
 
+@pytest.mark.parametrize(("lengths", "trainings"), [((300, 130, 200), 3), ((300, 300, 200), 1)])
+def test_without_epochs_only_pieces_of_one_length_are_a_training(
+    lengths: tuple[int, ...], trainings: int
+) -> None:
+    lines = [
+        f"{at(n * STEP_S + 9e4 * piece)} step: {n}, loss is 2.5"
+        for piece, length in enumerate(lengths)
+        for n in range(1, length + 1, 10)
+    ]
+    log = read("\n".join(lines).encode())
+    assert len(log.log.facts.get("steps_after_restart", [])) == trainings - 1
+
+
 def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:
     numbers = [*range(1, 31), *range(100, 1100, 100)]
     text = "\n".join(f"{at(n * STEP_S)} step {n} loss 2.5" for n in numbers)
