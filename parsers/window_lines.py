@@ -116,17 +116,14 @@ class StepLines:
 
     @cached_property
     def apart(self) -> Bools:
-        """Mark lines before which lines are missing, or another training of the log begins.
-
-        Without printed epochs, pieces of different lengths may be trainings.
-        """
+        """Mark lines before which lines are missing, or another training of the log begins."""
         epoch = self.of("epoch")
         if not len(self) or (epoch is None and self._has_equal_pieces):
             return self.jumps
-        if epoch is None:
-            return np.asarray(self.jumps | (self.begins & (self.piece > 0)))
-        again = np.append(False, np.diff(epoch) < 0) & (epoch == epoch.min())
-        return np.asarray(self.jumps | again)
+        # Without printed epochs, pieces of different lengths may be trainings.
+        again = self.piece > 0 if epoch is None else epoch == epoch.min()
+        falls = self.begins if epoch is None else np.append(False, np.diff(epoch) < 0)
+        return np.asarray(self.jumps | (falls & again))
 
     @cached_property
     def own_steps(self) -> Ints:

@@ -104,9 +104,10 @@ class TestPipeline(ShardedContract):
 
 
 KINDS = ("experts", "hybrid", "fsdp_1", "tensor_parallel", "tensor_parallel_alone", "pipeline")
+SLOW_KINDS = (*KINDS, "context_parallel")
 UNEVEN_EXPERTS = ("experts_uneven", "experts_uneven_by_hand")
 JUDGED = (
-    *(f"{kind}_{case}" for kind in KINDS for case in ("slow", "clean")),
+    *(f"{kind}_{case}" for kind in SLOW_KINDS for case in ("slow", "clean")),
     *UNEVEN_EXPERTS,
     "pipeline_uneven",
 )
@@ -122,7 +123,7 @@ def analysed(recorded: Recorded, case: str) -> Analysis:
     return analyse(recorded.run(case))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "context_parallel"])
+@pytest.mark.parametrize("kind", SLOW_KINDS)
 def test_the_slow_rank_costs_most(ranks: Recorded, kind: str) -> None:
     """Other ranks may be slow for a while as well, where cores are busy."""
     straggler, *_ = analysed(ranks, f"{kind}_slow").stragglers
