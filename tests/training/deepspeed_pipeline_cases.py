@@ -23,7 +23,7 @@ from case_runner import Cases, digest, run_cases
 from deepspeed.pipe import PipelineModule
 from fsdp_cases import BATCH, STEPS, WIDTH, Block, loader, rank
 from process_group import end_process_group
-from sharded_cases import MICRO_BATCHES, SLOW_RANK, USUAL_SECONDS, many, seconds
+from sharded_cases import MICRO_BATCHES, MUCH_LONGER, SLOW_RANK, USUAL_SECONDS, many, seconds
 from torch import nn
 from torch_loops import Case, Loop, add_loops
 
@@ -95,8 +95,8 @@ def stages_slow(case: Case) -> Any:
 
 @case_of
 def stages_uneven(case: Case) -> Any:
-    """The second stage works three times as long, on both of its ranks."""
-    factor = 3 if rank() >= 2 else 1
+    """The second stage works longer, on both of its ranks."""
+    factor = MUCH_LONGER if rank() >= 2 else 1
     return many(Pipeline(slow_forward=factor * USUAL_SECONDS / MICRO_BATCHES), case)
 
 

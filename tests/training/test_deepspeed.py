@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -12,13 +13,14 @@ from training.recorder_contract import Case, RecorderContract, loop_cases
 
 from stallscope.analysis import analyse
 
-pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
+pytestmark = pytest.mark.frameworks
 
 FACTS = {"gradient_tensors": 4, "parameters": 2372}
 #: In deepspeed_pipeline_cases.py.
 SLOW_RANK, MANY, MICRO_BATCHES, FETCH_MS = 2, 40, 4, 10
 
 
+@pytest.mark.unmeasured
 class DeepSpeedContract(RecorderContract):
     framework = "PyTorch with DeepSpeed"
     launch = "2 ranks"
@@ -77,13 +79,11 @@ class TestBelowTrainer(DeepSpeedContract):
     )
 
 
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Run all cases of four ranks."""
+def launched_stages(folder: Path, cases: Iterable[str]) -> Recorded:
+    """Run cases of four ranks."""
     needs(DEEPSPEED)
     words = ("two_ranks.py", "deepspeed_pipeline_cases.py")
-    folder = tmp_path_factory.mktemp("stages")
-    return record_cases(folder, *words, environment=DEEPSPEED, RANKS="4")
+    return record_cases(folder, *words, cases=tuple(cases), environment=DEEPSPEED, RANKS="4")
 
 
 class TestPipeline(DeepSpeedContract):
@@ -103,8 +103,9 @@ class TestPipeline(DeepSpeedContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, stages: Recorded) -> Recorded:
-        return stages
+    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        names = [case.name for case in cls.cases]
+        return launched_stages(tmp_path_factory.mktemp("stages"), names)
 
     def test_each_rank_records_its_stage_and_groups(self, recorded: Recorded) -> None:
         schedule = {"schedule": "TrainSchedule", "micro_batches": MICRO_BATCHES, "of": 2}
@@ -113,6 +114,13 @@ class TestPipeline(DeepSpeedContract):
             stage, replica = divmod(fit.log.rank, 2)
             assert fit.facts["pipeline_schedule"] == {**schedule, "stages": [stage]}
             assert fit.log.place == {"pp": stage, "dp": replica}
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Run all cases whose ranks are compared."""
+    folder = tmp_path_factory.mktemp("judged")
+    return launched_stages(folder, ("stages_slow", "stages_uneven", "stages_fetch"))
 
 
 def test_the_slow_rank_of_a_stage_costs_most(stages: Recorded) -> None:
