@@ -19,8 +19,8 @@ from stallscope.keras import StepLogger
 
 CASES = Cases()
 BATCH, BATCHES, INPUTS = 8, 120, 4
-#: A sample that is slow to read.
-SLEEP_SECONDS = 0.003
+#: A sample that is slow to read, and a step of a model that is slower than its data.
+SLEEP_SECONDS, STEP_SECONDS = 0.003, 0.05
 
 
 def slowly(sample: Any) -> Any:
@@ -43,11 +43,29 @@ def samples() -> Any:
     return tf.data.Dataset.from_tensor_slices(random.random((BATCHES * BATCH, INPUTS), np.float32))
 
 
-def trained(folder: Path, data: Any, units: int = 4) -> Any:
+class Sleeps(keras.layers.Layer):
+    """Pass its inputs on after a sleep."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        # Keras 3 would compile the model with XLA, which cannot call Python.
+        self.supports_jit = False
+        self.seconds = seconds
+
+    def call(self, inputs: Any) -> Any:
+        slept = tf.numpy_function(lambda: time.sleep(self.seconds), [], [])
+        with tf.control_dependencies([slept]):
+            return tf.identity(inputs)
+
+
+def trained(folder: Path, data: Any, step_seconds: float = 0.0) -> Any:
     losses = []
     for recorded in (True, False):
         keras.utils.set_random_seed(5)
-        model = keras.Sequential([keras.layers.Dense(size) for size in (units, units, 2)])
+        model = keras.Sequential([keras.layers.Dense(size) for size in (4, 4, 2)])
+        if step_seconds:
+            # Of the training without a recorder, only the losses are compared.
+            model.add(Sleeps(step_seconds if recorded else 0.0))
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         callbacks = [StepLogger(str(folder / "logs"), machine=False)] if recorded else []
         history = model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
@@ -68,8 +86,9 @@ def unknown_length(folder: Path) -> Any:
 
 @CASES.add
 def fast(folder: Path) -> Any:
-    """Keep up with a larger model."""
-    return trained(folder, samples().map(with_label).batch(BATCH).prefetch(2), units=2048)
+    """Keep up with a training that takes longer than the data."""
+    data = samples().map(with_label).batch(BATCH).prefetch(2)
+    return trained(folder, data, step_seconds=STEP_SECONDS)
 
 
 @CASES.add
