@@ -183,6 +183,7 @@ def train(config: dict[str, str]) -> None:
 
 def restarted(out: Path) -> None:
     import torch
+    from rows_on_disk import wait_for_step
 
     from stallscope.torch import StepLogger
 
@@ -214,7 +215,8 @@ def restarted(out: Path) -> None:
                 report(step, model, rank)
             if step == FATAL_STEP and checkpoint is None and rank == 1:
                 wait_for(out / "storage" / "kinds" / "checkpoint_manager_snapshot.json", '"step":')
-                wait_for(out / "own" / "host-1" / "rank-00001.0.0.steps.csv", f"\nstep,{step - 2},")
+                for peer in range(RANKS):
+                    wait_for_step(out / "own" / f"host-{peer}", peer, step - 2)
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
