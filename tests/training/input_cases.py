@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 #: The delay of a loader's slow stage.
-SLOW_SECONDS = 0.008
+SLOW_SECONDS = 0.02
 BATCH = 4
 INPUTS = 8
 

@@ -11,7 +11,7 @@ from stallscope.analysis import analyse
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 #: As in iterable_cases.py.
-SLEEP_US, SLOW_US = 8 * 2_000.0, 8 * 8_000.0
+SLEEP_US, SLOW_US = 8 * 5_000.0, 8 * 20_000.0
 CASES = (
     *("web_dataset", "slow_shard", "few_shards", "sliced"),
     *("hugging_face", "ray_data", "other_loader"),

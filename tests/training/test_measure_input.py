@@ -18,7 +18,7 @@ from stallscope.parsers import read
 
 pytestmark = [pytest.mark.horovod, pytest.mark.unmeasured]
 
-SLOW_MS = 8.0
+SLOW_MS = 20.0
 BATCH = 4
 
 
