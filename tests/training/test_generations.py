@@ -101,8 +101,8 @@ class Elastic:
             horovodrun += ["--blacklist-cooldown-range", *COOLDOWN_SECONDS]
         horovodrun += ["--host-discovery-script", str(discovery), "python"]
         # Survivors wait for a killed rank until this timeout if no connection breaks, and all ranks wait
-        # for a new one, which starts within minutes on a busy machine.
-        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=180"]
+        # for a new one, which starts within a minute on a busy machine.
+        variables = ["env", "HOROVOD_GLOO_TIMEOUT_SECONDS=90"]
         words = [*login, *variables, *horovodrun]
         self.launched: Launch = launch_words(out / "printed.txt", words, *program)
 
