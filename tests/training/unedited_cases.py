@@ -179,12 +179,7 @@ def ddp(rank: int = -1, size: int = 2, port: int = 0) -> None:
     where = {} if rank < 0 else {"init_method": f"tcp://127.0.0.1:{port}", "rank": rank}
     torch.distributed.init_process_group("gloo", world_size=size if where else -1, **where)
     model = torch.nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    sampler = torch.utils.data.DistributedSampler(data)
-    loader = torch.utils.data.DataLoader(data, BATCH // 2, sampler=sampler)
-    for _ in range(EPOCHS):
-        for batch in loader:
-            train_batch(torch, model, optimizer, batch)
+    train_rank(torch, data, model)
     if torch.distributed.get_rank() == 0:
         finish(model)
     end_process_group()
@@ -201,7 +196,7 @@ def fsdp_2() -> None:
     torch.distributed.init_process_group("gloo")
     for layer in model:
         fully_shard(layer)
-    train_sharded(torch, data, fully_shard(model))
+    train_rank(torch, data, fully_shard(model))
     model.reshard()
     finish_sharded(torch, [weight.full_tensor() for weight in model.parameters()])
 
@@ -212,13 +207,13 @@ def fsdp_1() -> None:
 
     torch.distributed.init_process_group("gloo")
     model = Sharded(model, device_id=torch.device("cpu"))
-    train_sharded(torch, data, model)
+    train_rank(torch, data, model)
     with Sharded.summon_full_params(model):
         weights = [weight.clone() for weight in model.parameters()]
     finish_sharded(torch, weights)
 
 
-def train_sharded(torch: Any, data: Any, model: Any) -> None:
+def train_rank(torch: Any, data: Any, model: Any) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     sampler = torch.utils.data.DistributedSampler(data)
     loader = torch.utils.data.DataLoader(data, BATCH // 2, sampler=sampler)

@@ -178,7 +178,7 @@ class Recording(LoopRecording):
                         first = batch[0] if type(batch) in (tuple, list) and batch else batch
                         # Arrays have no names, and looking for some takes long.
                         if not hasattr(first, "shape"):
-                            # Such as a batch with methods of its own.
+                            # A batch may have methods that raise.
                             with contextlib.suppress(Exception):
                                 padded = padded_in(batch)
                 except Exception as error:  # no error may reach training

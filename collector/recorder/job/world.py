@@ -17,16 +17,15 @@ TORCHRUN_ID = "TORCHELASTIC_RUN_ID"
 _NO_NAMES = (["none"], ["0"])
 _TORCHRUN_RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
+# All tasks of a step of Slurm have these, also where each trains alone.
+_OF_STEPS = (("SLURM_JOB_ID", "SLURM_STEP_ID"), ("MASTER_ADDR", "MASTER_PORT"))
 # Variables that together name one launch of a job, the same on all of its ranks.
 _LAUNCH_VARIABLES: Tuple[Tuple[str, ...], ...] = (
     (TORCHRUN_ID,),
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
     ("PMIX_NAMESPACE",),
-    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ("MASTER_ADDR", "MASTER_PORT"),
+    *_OF_STEPS,
 )
-# All tasks of a step have these, also where each trains alone.
-_OF_STEPS = _LAUNCH_VARIABLES[-2:]
 
 
 class World(NamedTuple):

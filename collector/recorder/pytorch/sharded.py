@@ -127,7 +127,9 @@ class CollectiveReductions(Reductions):
             self._next_step()
 
     def facts(self) -> Dict[str, Any]:
-        schedule = _engine_schedule(self._model) if self._has_stages else self._schedule
+        schedule = self._schedule
+        if self._has_stages:
+            schedule = known(functools.partial(_engine_schedule, self._model))
         return {"groups": process_groups(self._names), "pipeline_schedule": schedule}
 
     def waits_by_group(self, ends: bool) -> Optional[Dict[str, Any]]:
@@ -198,7 +200,8 @@ class CollectiveReductions(Reductions):
         @functools.wraps(step)
         def noting(schedule: Any, *args: Any, **kwargs: Any) -> Any:
             if self._schedule is None:
-                self._schedule = _schedule_facts(schedule)
+                # Versions of torch may hide it.
+                self._schedule = known(functools.partial(_schedule_facts, schedule))
             return step(schedule, *args, **kwargs)
 
         return noting
@@ -337,31 +340,25 @@ def _names_of_groups(engine: Any) -> Dict[int, str]:
     }
 
 
-def _engine_schedule(engine: Any) -> Optional[Dict[str, Any]]:
-    """Return the same of DeepSpeed's engine; None where it hides that."""
-    try:
-        return {
-            "schedule": type(engine._train_schedule()).__name__,
-            "micro_batches": int(engine.micro_batches),
-            "stages": [int(engine.stage_id)],
-            "of": int(engine.num_stages),
-        }
-    except Exception:
-        return None
+def _engine_schedule(engine: Any) -> Dict[str, Any]:
+    """Return the schedule, micro-batches and stages of DeepSpeed's pipeline."""
+    return {
+        "schedule": type(engine._train_schedule()).__name__,
+        "micro_batches": int(engine.micro_batches),
+        "stages": [int(engine.stage_id)],
+        "of": int(engine.num_stages),
+    }
 
 
-def _schedule_facts(schedule: Any) -> Optional[Dict[str, Any]]:
-    """Return a pipeline's schedule, micro-batches and stages; None where torch hides them."""
-    try:
-        stages = getattr(schedule, "_stages", None) or [schedule._stage]
-        return {
-            "schedule": type(schedule).__name__,
-            "micro_batches": int(schedule._n_microbatches),
-            "stages": [int(stage.stage_index) for stage in stages],
-            "of": int(stages[0].num_stages),
-        }
-    except Exception:
-        return None
+def _schedule_facts(schedule: Any) -> Dict[str, Any]:
+    """Return the schedule, micro-batches and stages of torch's pipeline."""
+    stages = getattr(schedule, "_stages", None) or [schedule._stage]
+    return {
+        "schedule": type(schedule).__name__,
+        "micro_batches": int(schedule._n_microbatches),
+        "stages": [int(stage.stage_index) for stage in stages],
+        "of": int(stages[0].num_stages),
+    }
 
 
 def _modules_of(model: Any, places: Tuple[str, ...], name: str) -> Iterator[Any]:

@@ -291,16 +291,15 @@ def _fewest_and_most(samples: dict[int, _Samples]) -> Iterator[tuple[int, int, f
 
 # -- Compare the stages of a pipeline, and what its schedule costs --------------------------------
 
+_OF_DEEPSPEED = "TrainSchedule"
 # Schedules whose first and last micro-batches leave stages idle; others fill that with other work.
 _FILL_AND_DRAIN = (
     "ScheduleGPipe",
     "Schedule1F1B",
     "ScheduleInterleaved1F1B",
     "ScheduleLoopedBFS",
-    "TrainSchedule",
+    _OF_DEEPSPEED,
 )
-# How to ask for more micro-batches, where that is no argument of the schedule.
-_MICRO_BATCHES = {"TrainSchedule": '"gradient_accumulation_steps": {}'}
 # Equal stages, or more micro-batches, that save less of a step are not worth a change.
 _WORTH_OF_STEP = 0.02
 _MUCH_BUBBLE = 0.1
@@ -359,9 +358,7 @@ def pipeline_stages(ledger: Ledger, parts: Mapping[int, PipelinePart]) -> Iterat
         advice.append(
             Advice(
                 "Split each batch into more micro-batches",
-                _MICRO_BATCHES.get(
-                    part.schedule, f"{part.schedule}(stage, n_microbatches={{}}, loss_fn=loss_fn)"
-                ).format(2 * part.micro_batches),
+                _with_micro_batches(part.schedule, 2 * part.micro_batches),
                 unless="Not if smaller micro-batches keep the device less busy.",
             )
         )
@@ -372,6 +369,13 @@ def pipeline_stages(ledger: Ledger, parts: Mapping[int, PipelinePart]) -> Iterat
         " ".join(sentences),
         tuple(advice),
     )
+
+
+def _with_micro_batches(schedule: str, number: int) -> str:
+    """Return the line that asks for so many micro-batches."""
+    if schedule == _OF_DEEPSPEED:
+        return f'"gradient_accumulation_steps": {number}'
+    return f"{schedule}(stage, n_microbatches={number}, loss_fn=loss_fn)"
 
 
 def _name(stages: tuple[int, ...]) -> str:
