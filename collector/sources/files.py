@@ -11,14 +11,12 @@ from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
+from glob import has_magic
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import fsspec
-from fsspec.core import has_magic, url_to_fs
 
 from stallscope.errors import (
     TIMEOUTS_BY_NAME,
@@ -35,6 +33,7 @@ from .pieces import join_chunks
 from .source import (
     DEEPEST,
     DENIED,
+    LocalDisk,
     Source,
     SourceFile,
     announced_wait,
@@ -45,6 +44,9 @@ from .source import (
     walk,
     without_credentials,
 )
+
+if TYPE_CHECKING:
+    import fsspec
 
 # Metadata that changes with a file, by file system; the first that exists counts.
 _VERSIONS = (
@@ -108,14 +110,14 @@ class Files(Source):
 
     def exists(self) -> bool:
         """Whether a file or folder of this name exists."""
-        file_system, path = self.open_file_system()
+        file_system, path = self._open_to_read()
         return bool(file_system.exists(path))
 
     def files(self) -> list[SourceFile]:
         self.require_answer()
         try:
             with nullcontext() if self.local else announced_wait(self.where):
-                file_system, path = self.open_file_system()
+                file_system, path = self._open_to_read()
                 # Other processes may have written files since.
                 file_system.invalidate_cache()
                 files = self._list(file_system, path)
@@ -127,6 +129,11 @@ class Files(Source):
             ) from error
         # In a download from MLflow, or in its server's folder, logs are split into chunks.
         return join_chunks(files)
+
+    def _open_to_read(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        """Return the file system and the path in it; local ones need no fsspec, unless they match."""
+        path = LocalDisk.path_of(self._text)
+        return self.open_file_system() if path is None else (LocalDisk(), path)
 
     def open_file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
         """Return the file system and the path in it.
@@ -196,6 +203,8 @@ class Files(Source):
     def _file_system(self) -> tuple[fsspec.AbstractFileSystem, str]:
         kind = self._kind()
         if kind is None:
+            from fsspec.core import url_to_fs
+
             file_system, path = url_to_fs(self._text, **self._options())
             return file_system, path
         options = {**kind._get_kwargs_from_urls(self._text), **self._options()}
@@ -394,7 +403,7 @@ class _FileReader:
         # Clients wait and try again, for a minute and more.
         with nullcontext() if place.local else announced_wait(place.where, "reading"):
             if self.file_system is None:
-                self.file_system, _ = place.open_file_system()
+                self.file_system, _ = place._open_to_read()
             return place.read_bytes(self.file_system, self.path, self.where, self.size, start, end)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,8 +17,9 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from glob import has_magic
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -93,26 +94,16 @@ def _nothing(_start: int, _end: int | None) -> bytes:
 
 # The errors of clients with classes of their own, and where the others have the server's status.
 _DENIALS = ("SFTPPermissionDenied", "PermissionDenied")
-
-
 _STATUSES = ("status", "status_code", "code")
-
-
 #: Deeper than any launcher's folders, and a bound for circular links.
 DEEPEST = 12
-
-
 # Folders listed in parallel; there may be one per rank.
 _AT_ONCE = 8
-
-
 # Files that the recorder writes next to its logs, READMEs, programs, settings and documents.
 _COMPANION_FILE = re.compile(
     r"run(-\d+)?\.json|README(\.\w+)?|.+\.upload\.log|.+\.stacks\.txt|\..+\.unfinished"
     r"|.+\.(py|sh|ipynb|toml|ya?ml|md|html|pdf|png|svg)"
 )
-
-
 # Folders that executors write to during a report, named by ``mkdtemp``.
 _SCRATCH = re.compile(r"(.*/)?\.stallscope-spark-[a-z0-9_]{8}/")
 
@@ -192,6 +183,49 @@ def _announce(where: str, sentence: str) -> None:
             return
         _silent_until[where] = now + _SECONDS_BETWEEN_WARNINGS
     logger.warning("%s", sentence)
+
+
+class LocalDisk:
+    """Lists and reads local files as fsspec's file systems do.
+
+    To import fsspec takes a tenth of the time of a small report.
+    """
+
+    @staticmethod
+    def path_of(text: str) -> str | None:
+        """Return the absolute path that a user's text names; None for what only fsspec opens."""
+        if os.sep != "/" or urlsplit(text).scheme or text.startswith("~") or "::" in text:
+            return None
+        return None if has_magic(text) else str(Path.cwd() / text)
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def info(self, path: str) -> dict[str, Any]:
+        return _local_info(path, Path(path).stat())
+
+    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
+        entries = []
+        with os.scandir(path) as listing:
+            for entry in listing:
+                with suppress(FileNotFoundError):
+                    entries.append(_local_info(entry.path, entry.stat(follow_symlinks=False)))
+        return entries
+
+    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        with Path(path).open("rb") as file:
+            file.seek(start)
+            return file.read(-1 if end is None else end - start)
+
+    def invalidate_cache(self) -> None:
+        """Do nothing: each listing is new."""
+
+
+def _local_info(path: str, metadata: os.stat_result) -> dict[str, Any]:
+    mode = metadata.st_mode
+    kind = "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+    size, changed = metadata.st_size, metadata.st_mtime
+    return {"name": path, "type": kind, "size": size, "mode": mode, "mtime": changed}
 
 
 def walk(file_system: fsspec.AbstractFileSystem, folder: str) -> dict[str, dict[str, Any]]:

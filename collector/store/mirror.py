@@ -27,10 +27,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from glob import has_magic
 from pathlib import Path
 from typing import Any, TypeVar
-
-from fsspec.core import has_magic
 
 from stallscope.arrays.memory import folder_for_files
 from stallscope.errors import UnreadableError, UnwritableError
