@@ -9,7 +9,10 @@ A process trains in turns with the recorder and with a bare tool, which is calle
 only reads the clock. Both are timed from outside, around their functions (small/turns.py); only around
 Keras' train function the recorder's own count is used. If the machine slows down, both become slower,
 and their ratio stays. In custom loops of Keras 2 a third tool has the recorder's calls, keeps the
-readings of the clock and the batch's shape, and does nothing else: any recorder must do that.
+readings of the clock and the batch's shape, and does nothing else: any recorder must do that. What each
+part of these tools takes is the table of docs/benchmarks.md, which this program writes:
+
+    python benchmarks/host_part.py
 
 On the smaller network the recorder also trains without what it has for causes inside steps: hooks into
 the garbage collector, compilers and functions that save, looks at the training thread, and the tokens of
@@ -19,15 +22,18 @@ one in eight batches. The difference is what they add to a step in which nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from figures import Figure, at_most, times_as_much
 from logs import host_part_us, step_rows
+from pages import DOCS, with_table
 from paired import difference, over_rounds
 from peers import ROOT, TRAINING, output_of
 
@@ -70,6 +76,8 @@ class Network(NamedTuple):
     """The turns on a network."""
 
     turns: list[Turn]
+    #: Of each tool and turn, the microseconds of each call in a step; see small/turns.py.
+    calls: dict[str, list[list[float]]]
     #: Of further turns, microseconds per step in the recorder, and in it without causes inside steps;
     #: empty if nothing is timed from outside.
     causes_us: list[float]
@@ -160,7 +168,7 @@ def trained(training: Training, steps: int) -> dict[int, Network]:
 
 def network_in(folder: Path) -> Network:
     """Read the turns of a training."""
-    spent: dict[str, list[float]] = json.loads((folder / "spent.json").read_text())
+    spent: dict[str, Any] = json.loads((folder / "spent.json").read_text())
     turns = []
     others = spent.get("same_calls", [0.0] * len(spent["bare"]))
     for number, times in enumerate(zip(spent["recorded"], spent["bare"], others, strict=True)):
@@ -170,4 +178,53 @@ def network_in(folder: Path) -> Network:
         recorder_us = recorder_us or own_us
         turns.append(Turn(own_us, recorder_us, bare_us, same_calls_us, step_rows(logs)))
     causes = (list(filter(None, spent.get(name, []))) for name in ("causes", "no_causes"))
-    return Network(turns, *causes)
+    return Network(turns, spent["calls"], *causes)
+
+
+# -- What each part of the tools takes ------------------------------------------------------------
+
+#: The calls in a step of a custom loop.
+MOMENTS = ("step begins", "batch arrives", "step ends")
+#: What each tool does that the one before it leaves out.
+PARTS = {
+    "bare": "a bare tool: the clock is read in one function",
+    "calls": "the calls of a `with` statement and a mark",
+    "same_calls": "the shape of the batch",
+    "recorded": "the rest of the recorder",
+}
+
+
+def main() -> None:
+    page, training = DOCS / "benchmarks.md", TRAININGS[1]
+    networks = sorted(trained(training, STEPS).items())
+    page.write_text(with_table(page.read_text(), parts_table(networks)))
+
+
+def parts_table(networks: Sequence[tuple[int, Network]]) -> list[str]:
+    """Return what each part of the tools takes in a step: medians over the turns."""
+    gradients = [2 * (layers + 1) for layers, _ in networks]
+    columns = [f"{moment}, {number}" for number in gradients for moment in (*MOMENTS, "all")]
+    lines = [
+        f"| µs per step, by gradients | {' | '.join(columns)} |",
+        f"| --- |{' ---: |' * len(columns)}",
+    ]
+    before = np.zeros(len(columns))
+    for tool, part in PARTS.items():
+        spent = np.concatenate([_moments(network.calls[tool]) for _, network in networks])
+        lines.append(_line(part, spent - before))
+        before = spent
+    return [*lines, _line("the recorder", before)]
+
+
+def _moments(turns: list[list[float]]) -> npt.NDArray[np.float64]:
+    """Return the microseconds of each call in a step, and their sum."""
+    moments = np.median(turns, axis=0)
+    return np.append(moments, moments.sum())
+
+
+def _line(name: str, values: Iterable[float]) -> str:
+    return f"| {name} | {' | '.join(f'{value:.1f}' for value in values)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,15 @@
 """Train in turns in one process, with StepLogger and with a bare tool, on networks of two sizes.
 
-The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages". A third arm, where
-there is one, has all calls that StepLogger's users write, and does only what none of them can leave out.
+The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-stages". More arms, where
+there are any, have all calls that StepLogger's users write: one reads the clock in them, and one does
+only what no recorder can leave out.
 
 On the smaller network StepLogger then trains in more turns with and without causes inside steps.
 
 Writes OUT/LAYERS/recorded-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm
 and turn, the microseconds that training spends in the tool (see Ruler), the median over steps. For
-causes it is that over blocks of steps: the tokens of one batch are counted in each block.
+causes it is that over blocks of steps: the tokens of one batch are counted in each block. Its "calls"
+are, for each arm and turn, those of each call in a step.
 """
 
 import json
@@ -36,6 +38,7 @@ class Ruler:
 
     def __init__(self) -> None:
         self._spent: List[int] = []
+        self._taken: List[int] = []
         # When the loader was last asked for a batch, and when it returned one.
         self._requested = self._returned = 0
 
@@ -95,7 +98,8 @@ class Ruler:
 
         Of so many steps, it is the median over blocks; 0 if the tool is not timed.
         """
-        taken, self._spent[:] = self._spent[:], []
+        taken = self._taken = self._spent[:]
+        self._spent.clear()
         calls = len(taken) // steps
         if not calls:
             return 0.0
@@ -103,6 +107,11 @@ class Ruler:
         size = calls * block
         starts = range(0, calls * steps - size + 1, size)
         return median(sum(taken[at : at + size]) for at in starts) / block / 1e3
+
+    def calls_us(self, steps: int) -> List[float]:
+        """Return the microseconds of each call in a step, of the steps that were taken last."""
+        calls = len(self._taken) // steps
+        return [median(self._taken[at : calls * steps : calls]) / 1e3 for at in range(calls)]
 
 
 class Bare:
@@ -121,11 +130,14 @@ class Bare:
             keep(monotonic_ns())
 
 
-#: Train with StepLogger in this folder, train with the bare tool, and with one that has the same calls.
+_Arm = Callable[[Bare], None]
+#: Train with StepLogger in this folder, and with the tools below.
 Arms = Union[
-    Tuple[Callable[[Path], None], Callable[[Bare], None]],
-    Tuple[Callable[[Path], None], Callable[[Bare], None], Callable[[Bare], None]],
+    Tuple[Callable[[Path], None], _Arm],
+    Tuple[Callable[[Path], None], _Arm, _Arm, _Arm],
 ]
+#: The bare tool, one with StepLogger's calls that only reads the clock, and one that reads shapes, too.
+TOOLS = ("bare", "calls", "same_calls")
 
 
 def run(
@@ -145,12 +157,20 @@ def run(
     for layers in LAYERS:
         recorded, *tools = arms_of(layers, steps, ruler)
         folder = out / str(layers)
-        arms = {"recorded": recorded, **dict(zip(("bare", "same_calls"), map(of_tool, tools)))}
-        spent = in_turns(arms, TURNS, folder, lambda: ruler.take_us(steps))
+        arms = {"recorded": recorded, **dict(zip(TOOLS, map(of_tool, tools)))}
+        calls: Dict[str, List[List[float]]] = {name: [] for name in arms}
+
+        def take_us(arm: str, calls: Dict[str, List[List[float]]] = calls) -> float:
+            us = ruler.take_us(steps)
+            calls[arm].append(ruler.calls_us(steps))
+            return us
+
+        spent: Dict[str, Any] = in_turns(arms, TURNS, folder, take_us)
+        spent["calls"] = calls
         if layers == LAYERS[0]:
             arms = {"causes": recorded, "no_causes": without_causes(recorded)}
             spent.update(
-                in_turns(arms, TURNS_FOR_CAUSES, folder, lambda: ruler.take_us(steps, COUNTED))
+                in_turns(arms, TURNS_FOR_CAUSES, folder, lambda _: ruler.take_us(steps, COUNTED))
             )
         if writes:
             (folder / "spent.json").write_text(json.dumps(spent))
@@ -165,7 +185,7 @@ def in_turns(
     arms: Dict[str, Callable[[Path], None]],
     turns: int,
     folder: Path,
-    take_us: Callable[[], float],
+    take_us: Callable[[str], float],
 ) -> Dict[str, List[float]]:
     """Train with each arm in turns, in folders of their own; return what was taken after each turn."""
     spent: Dict[str, List[float]] = {name: [] for name in arms}
@@ -173,7 +193,7 @@ def in_turns(
         # A later arm of a turn may find warmer caches.
         for name in list(arms) if turn % 2 else reversed(list(arms)):
             arms[name](folder / f"{name}-{turn}")
-            spent[name].append(take_us())
+            spent[name].append(take_us(name))
     return spent
 
 

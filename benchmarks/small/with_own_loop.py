@@ -10,13 +10,13 @@ from turns import BATCH, WIDTH, Arms, Bare, Ruler, run
 from stallscope.keras import StepLogger
 
 
-class SameCalls:
-    """A tool that is called as StepLogger is, and keeps the readings and the batch's shape."""
+class Calls:
+    """A tool that is called as StepLogger is, and keeps the readings of the clock."""
 
     def __init__(self, tool: Bare) -> None:
         self._keep: Callable[[Any], None] = tool.keep
 
-    def step(self) -> "SameCalls":
+    def step(self) -> "Calls":
         return self
 
     def __enter__(self) -> None:
@@ -26,7 +26,14 @@ class SameCalls:
         self._keep(monotonic_ns())
 
     def mark(self, name: str, batch: Any) -> None:
-        self._keep((name, monotonic_ns(), batch._shape_tuple()))
+        self._keep(monotonic_ns())
+
+
+class SameCalls(Calls):
+    """Keeps the batch's shape, too."""
+
+    def mark(self, name: str, batch: Any) -> None:
+        self._keep((monotonic_ns(), batch._shape_tuple()))
 
 
 def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
@@ -75,10 +82,10 @@ def arms(layers: int, steps: int, ruler: Ruler) -> Arms:
             train(inputs, labels)
             call()
 
-    def same_calls(tool: Bare) -> None:
-        loop(SameCalls(tool), graph(lambda tape: tape))
+    def with_calls(kind: Callable[[Bare], Any]) -> Callable[[Bare], None]:
+        return lambda tool: loop(kind(tool), graph(lambda tape: tape))
 
-    return recorded, bare, same_calls
+    return recorded, bare, with_calls(Calls), with_calls(SameCalls)
 
 
 run(arms)
