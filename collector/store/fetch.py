@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from stallscope.errors import (
@@ -261,6 +260,9 @@ def _read(file: SourceFile, start: int, end: int) -> bytes:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Lock the copies of a place; other collectors wait."""
+    # Most commands write nothing.
+    from filelock import FileLock
+
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):

@@ -33,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock
 
 from stallscope.arrays import arrow
 from stallscope.errors import UnreadableError
@@ -119,6 +118,9 @@ def save_run(run: Run, store: Path, steps: StepStorage | None = None) -> Path:
     Raises:
         UnwritableError: if the run cannot be written; then the store is unchanged.
     """
+    # Most commands write nothing.
+    from filelock import FileLock
+
     with writing(store):
         store.mkdir(parents=True, exist_ok=True)
         # Two collectors that save one run take turns: the second adds to the first.

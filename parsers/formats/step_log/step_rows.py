@@ -143,12 +143,22 @@ def _typed(table: pa.Table) -> pa.Table:
         if full[name].null_count:
             full = full.filter(pc.is_valid(full[name]))
     for name, furthest in _FURTHEST.items():
-        extremes = pc.min_max(full[name]).as_py()
-        if max(abs(extremes["min"] or 0), abs(extremes["max"] or 0)) > furthest:
+        if not _all_within(full[name], furthest):
             low, high = (arrow.scalar(value, pa.int64()) for value in (-furthest, furthest))
             near = pc.and_(pc.less_equal(full[name], high), pc.greater(full[name], low))
             full = full.filter(pc.or_kleene(pc.is_null(full[name]), near))
     return full
+
+
+def _all_within(column: pa.ChunkedArray, furthest: int) -> bool:
+    """Whether no value is further from zero; undefined values at nulls may make it false."""
+    for chunk in column.chunks:
+        buffer = chunk.buffers()[1]
+        if buffer is not None and len(chunk) > chunk.null_count:
+            values = np.frombuffer(buffer, np.int64, len(chunk), chunk.offset * 8)
+            if values.max() > furthest or values.min() < -furthest:
+                return False
+    return True
 
 
 def split_rows(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

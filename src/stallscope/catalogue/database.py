@@ -17,8 +17,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock
-
 from stallscope.conditions.language import fold
 from stallscope.errors import UnknownVersionError, UnreadableError, UnwritableError
 
@@ -187,6 +185,9 @@ class Database:
 
     def _move_aside(self, inode: int | None) -> bool:
         """Move a damaged file away, unless another process has; return whether it is gone."""
+        # Most commands write nothing.
+        from filelock import FileLock
+
         try:
             with FileLock(self._path.with_name(_LOCK)):
                 if inode is not None and _inode_of(self._path) == inode:
