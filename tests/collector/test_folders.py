@@ -40,6 +40,28 @@ def test_a_folder_is_everything_below_it(folder: Path) -> None:
     assert names(f"{folder}/run-a/rank-0.csv") == ["rank-0.csv"]
 
 
+@pytest.mark.parametrize("text", ["{}", "{}/", "logs", "./logs", "logs/run-a/../", "."])
+def test_local_files_are_listed_and_read_as_fsspec_does(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    (folder / "link.csv").symlink_to(folder / "run-b" / "rank-0.csv")
+    here, by_fsspec = (
+        open_source(place).files()
+        for place in (text.format(folder), (folder.parent / text.format(folder)).as_uri())
+    )
+    assert len(here) == 4
+    for file, expected in zip(here, by_fsspec, strict=True):
+        assert (file.name, file.size, file.version) == (
+            expected.name,
+            expected.size,
+            expected.version,
+        )
+        assert file.modified_ns == expected.modified_ns
+        assert file.read() == expected.read()
+        assert file.read(2, 5) == expected.read(2, 5)
+
+
 def test_files_in_memory_are_read_in_place(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     write_job(tmp_path / "logs", Job(ranks=2, steps=40))
