@@ -110,6 +110,13 @@ def test_the_image_runs_as_the_user_that_pods_have() -> None:
 # -- The health check of the image ----------------------------------------------------------------
 
 
+def test_printed_commands_build_an_image_with_its_health_check() -> None:
+    for path in (DEPLOY / "Containerfile", ROOT / "docs" / "platform.md"):
+        builds = re.findall(r"podman build .*", path.read_text("utf-8"))
+        assert builds
+        assert all("--format docker" in build for build in builds)
+
+
 @pytest.fixture(scope="module")
 def healthy() -> Any:
     spec = importlib.util.spec_from_file_location("healthy", DEPLOY / "healthy.py")
