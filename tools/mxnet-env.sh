@@ -14,9 +14,10 @@ horovod_version=0.28.1
 
 fail() { echo "mxnet-env: $*" >&2; exit 1; }
 . "$here/installing.sh"
+. "$here/horovod-wheel.sh"
 
-# The wheel depends on these versions and on the build below: raise the recipe's number with changes.
-recipe=1
+# The wheel depends on these versions and on horovod-wheel.sh: raise the recipe's number with changes.
+recipe=2
 stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
 wheels=$cache/wheels/horovod-mxnet-$horovod_version-$stamp-$(uname -m)
 
@@ -35,19 +36,8 @@ install "$venv" --requirement "$requirements"
 if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     "$here/system-packages.sh" cmake g++ make
     [ -f "$headers/Python.h" ] || fail "$python has no headers to build with: $headers/Python.h"
-    echo "mxnet-env: building Horovod $horovod_version for MXNet, about 7 minutes on 2 cores, once"
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT
-    mkdir -p "$wheels.part"
-    install "$venv" pip
-    PATH="$(cd "$venv/bin" && pwd):$PATH" \
-    HOROVOD_WITH_MXNET=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 \
-    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$(nproc) \
-        "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps \
-        --no-binary :all: --wheel-dir "$wheels.part" "horovod==$horovod_version" >"$log" 2>&1 ||
-        { tail -40 "$log" >&2; fail "building Horovod failed; the last lines are above"; }
-    rm -rf "$wheels"
-    mv "$wheels.part" "$wheels"
+    echo "mxnet-env: building Horovod $horovod_version for MXNet, about 2 minutes on 2 cores, once"
+    build_horovod "$venv" "$horovod_version" "$wheels" MXNET
 fi
 install "$venv" --no-deps "$wheels"/horovod-*.whl --editable "$here/.."
 echo "$stamp" >"$venv/.ready"

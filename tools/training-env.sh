@@ -12,14 +12,14 @@ venv=${1:?usage: tools/training-env.sh VENV}
 here=$(cd "$(dirname "$0")" && pwd)
 requirements=$here/training-requirements.txt
 horovod_version=0.28.1
-jobs=$(nproc)
 
 fail() { echo "training-env: $*" >&2; exit 1; }
 
 . "$here/installing.sh"
+. "$here/horovod-wheel.sh"
 
-# The wheel depends on these versions and on the build below: raise the recipe's number with changes.
-recipe=1
+# The wheel depends on these versions and on horovod-wheel.sh: raise the recipe's number with changes.
+recipe=2
 stamp=$( (cat "$requirements"; echo "horovod $horovod_version, recipe $recipe") | sha256sum | cut -c1-16)
 # Recorders upload with these; they are not requirements, on which the wheel depends.
 uploads="mlflow-skinny==3.17.2"
@@ -44,27 +44,8 @@ if ! ls "$wheels"/horovod-*.whl >/dev/null 2>&1; then
     for tool in cmake g++ make; do
         command -v "$tool" >/dev/null || fail "$tool is needed to build Horovod: apt-get install cmake g++ make"
     done
-    echo "training-env: building Horovod $horovod_version, about 10 minutes on 2 cores, once"
-    build=$(mktemp -d)
-    trap 'rm -rf "$build"' EXIT
-    install "$venv" pip
-    pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-    "${pip[@]}" download --quiet --no-deps --no-build-isolation --no-binary :all: \
-        --dest "$build" "horovod==$horovod_version"
-    tar -xzf "$build/horovod-$horovod_version.tar.gz" -C "$build"
-    # torch's headers need C++17 since 2.1; Horovod 0.28.1 sets 14 in these two places.
-    sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
-        "$build/horovod-$horovod_version/CMakeLists.txt" \
-        "$build/horovod-$horovod_version/horovod/torch/CMakeLists.txt"
-    mkdir -p "$wheels.part"
-    PATH="$(cd "$venv/bin" && pwd):$PATH" \
-    HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 MAKEFLAGS=-j$jobs \
-        "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$wheels.part" \
-        "$build/horovod-$horovod_version" >"$build/log" 2>&1 ||
-        { tail -40 "$build/log" >&2; fail "building Horovod failed; the last lines are above"; }
-    rm -rf "$wheels"
-    mv "$wheels.part" "$wheels"
+    echo "training-env: building Horovod $horovod_version, about 4 minutes on 2 cores, once"
+    build_horovod "$venv" "$horovod_version" "$wheels" TENSORFLOW PYTORCH
 fi
 # The recorder has no dependencies, and the app's would conflict with these.
 install "$venv" --no-deps "$wheels"/horovod-*.whl --editable "$here/.."
