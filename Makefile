@@ -9,7 +9,7 @@ MXNET := .venv-mxnet
 RAY := .venv-ray
 DEEPSPEED := .venv-deepspeed
 RAY_PACKAGES := "ray[train]>=2.60,<3" torch lightning transformers accelerate datasets webdataset
-DEEPSPEED_PACKAGES := deepspeed==0.19.8 transformers accelerate
+DEEPSPEED_PACKAGES := deepspeed==0.19.8 megatron-core==0.16.1 transformers accelerate
 # Public examples train in this environment, in Horovod's and in Ray's.
 EXAMPLES := .venv-examples
 EXAMPLES_PACKAGES := torch lightning $(DEEPSPEED_PACKAGES) datasets timm torchvision

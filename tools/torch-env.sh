@@ -3,7 +3,7 @@
 #
 #     tools/torch-env.sh VENV PACKAGE…
 #
-# For Ray Train, and for DeepSpeed on CPUs.
+# For Ray Train, and for DeepSpeed and Megatron-Core on CPUs.
 set -euo pipefail
 
 venv=${1:?usage: tools/torch-env.sh VENV PACKAGE…}

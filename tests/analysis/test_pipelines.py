@@ -94,10 +94,20 @@ def test_equal_stages_are_described_without_a_warning() -> None:
     ]
 
 
-def test_deepspeeds_micro_batches_are_in_its_configuration() -> None:
-    finding = stages_of(analysis_of_pipeline(JOB, schedule="TrainSchedule"))
-    assert "TrainSchedule with 8 micro-batches lets equal stages wait 27.3%" in finding.evidence
-    assert [advice.line for advice in finding.advice] == ['"gradient_accumulation_steps": 16']
+@pytest.mark.parametrize(
+    ("schedule", "line"),
+    [
+        ("TrainSchedule", '"gradient_accumulation_steps": 16'),
+        (
+            "forward_backward_pipelining_without_interleaving",
+            "forward_backward_func(num_microbatches=16, ...)",
+        ),
+    ],
+)
+def test_each_library_has_its_own_setting_for_micro_batches(schedule: str, line: str) -> None:
+    finding = stages_of(analysis_of_pipeline(JOB, schedule=schedule))
+    assert f"{schedule} with 8 micro-batches lets equal stages wait 27.3%" in finding.evidence
+    assert [advice.line for advice in finding.advice] == [line]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 KERAS3 = ROOT / ".venv-keras3"
 #: MXNet and Horovod, on Python 3.8.
 MXNET = ROOT / ".venv-mxnet"
-#: DeepSpeed on CPUs.
+#: DeepSpeed and Megatron-Core on CPUs.
 DEEPSPEED = ROOT / ".venv-deepspeed"
 #: Ray Train, with Lightning and transformers.
 RAY = ROOT / ".venv-ray"

@@ -25,7 +25,7 @@ from .batches import innermost_loader
 from .iterable_sources import loader_in_pipeline
 from .loader_pipeline import PoolQueue, queue_of
 from .reductions import Reductions, innermost_model
-from .sharded import is_deepspeed, sharding, sharding_of, shards_dtype
+from .sharded import FSDP_PLACES, FULLY_SHARD, is_deepspeed, is_megatron, modules_of, sharding_of
 
 # The number of epochs for which the order of samples is recorded.
 _MOST_ORDERS = 8
@@ -35,8 +35,8 @@ def parameters_of(optimizer: Any, model: Any) -> List[torch.Tensor]:
     """Return the parameters with reduced gradients; some of them may be frozen."""
     inner = innermost_model(model)
     ddp = isinstance(inner, torch.nn.parallel.DistributedDataParallel)
-    # The optimizer of ZeRO has flat parts of them.
-    if optimizer is None or ddp or is_deepspeed(inner):
+    # ZeRO's optimizer has flat parts of them, and Megatron-Core's may have copies.
+    if optimizer is None or ddp or is_deepspeed(inner) or is_megatron(inner):
         return [] if model is None else list(model.parameters())
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -73,7 +73,7 @@ def model_facts(
     """Return facts of the model and its optimizer; unknown ones are None."""
     inner = innermost_model(model)
     sharded = known(lambda: sharding_of(innermost_model(model))) is not None
-    inner = getattr(inner, "module", inner)
+    inner = _megatron_part(inner) if is_megatron(inner) else getattr(inner, "module", inner)
     training = [parameter for parameter in parameters if parameter.requires_grad]
     rate = learning_rate(optimizer)
     return {
@@ -82,6 +82,7 @@ def model_facts(
             "torch": str(torch.__version__),
             "horovod": module_version("horovod"),
             "accelerate": module_version("accelerate"),
+            "megatron-core": module_version("megatron.core"),
         },
         "model": None if inner is None else type(inner).__name__,
         "parameters": known(lambda: sum(map(_numbers_in, parameters))),
@@ -90,7 +91,7 @@ def model_facts(
         "compression": known(lambda: _compression(optimizer, model)),
         "bucket_bytes": known(lambda: int(innermost_model(model).bucket_bytes_cap)),
         "gradient_tensors": len(training),
-        "sharding": known(lambda: sharding(innermost_model(model))),
+        "sharding": known(lambda: _sharding(innermost_model(model))),
         # Sharded models have no allreduce of such sizes.
         **gradient_sizes(None if sharded else known(lambda: list(map(_bytes, training)))),
         "threads": {
@@ -100,6 +101,14 @@ def model_facts(
         "reduces_with": known(lambda: _reduces_with(optimizer)) if size > 1 else None,
         "devices": [kind.upper() for kind in device_types(parameters)],
     }
+
+
+def _megatron_part(model: Any) -> Any:
+    """Return the first part of a model of Megatron-Core, without its wrappers."""
+    part = model[0] if isinstance(model, torch.nn.ModuleList) else model
+    while hasattr(part, "module"):
+        part = part.module
+    return part
 
 
 def learning_rate(optimizer: Any) -> Optional[float]:
@@ -200,7 +209,7 @@ def _compression(optimizer: Any, model: Any) -> Optional[str]:
     if _is_horovod_optimizer(optimizer):
         return compression_name(optimizer._compression)
     model = innermost_model(model)
-    dtype = shards_dtype(model)
+    dtype = _shards_dtype(model)
     if dtype is not None:
         return dtype
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -232,6 +241,40 @@ def _numbers_in(parameter: torch.Tensor) -> int:
 
 def _bytes(parameter: torch.Tensor) -> int:
     return int(parameter.numel() * parameter.element_size())
+
+
+def _sharding(model: Any) -> Optional[Dict[str, Any]]:
+    """Return facts of the sharding; None without one."""
+    kind = sharding_of(model)
+    if kind is None:
+        return None
+    groups = _groups_of(model) if kind == FULLY_SHARD else []
+    if not groups:
+        return {"kind": kind}
+    gathers_again = any(group.post_forward_mesh_info is not None for group in groups)
+    return {"kind": kind, "reshard_after_forward": gathers_again}
+
+
+def _shards_dtype(model: Any) -> Optional[str]:
+    """Return the 16-bit type in which gradients are reduced, or ``none``; None without a sharding."""
+    groups = _groups_of(model)
+    if not groups:
+        return None
+    policy = groups[0].mp_policy
+    dtype = policy.reduce_dtype or policy.param_dtype
+    return "none" if dtype is None or dtype.itemsize > 2 else str(dtype).replace("torch.", "")
+
+
+def _groups_of(model: Any) -> List[Any]:
+    """Return fully_shard's groups of parameters, gathered together; none where torch hides them."""
+    all_groups: List[Any] = []
+    for module in modules_of(model, FSDP_PLACES, "FSDPModule"):
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:
+            groups = [state._fsdp_param_group]
+        all_groups += [group for group in groups if group is not None and group not in all_groups]
+    return all_groups
 
 
 def device_types(parameters: List[torch.Tensor]) -> List[str]:

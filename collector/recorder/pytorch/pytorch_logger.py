@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Sequence, Union
 
 import torch
 
@@ -34,7 +34,8 @@ class StepLogger(LoopLogger):
 
     Args:
         optimizer: the optimizer; with Horovod the result of ``hvd.DistributedOptimizer``.
-        model: the model, wrapped in ``DistributedDataParallel`` where that reduces the gradients.
+        model: the model, wrapped in ``DistributedDataParallel`` where that reduces the gradients;
+            of Megatron-Core a list of its parts as well.
         log_dir, options: see ``__init__``.
     """
 
@@ -44,12 +45,14 @@ class StepLogger(LoopLogger):
         log_dir: LogDir,
         *,
         optimizer: Optional[torch.optim.Optimizer] = None,
-        model: Optional[torch.nn.Module] = None,
+        model: Union[torch.nn.Module, Sequence[torch.nn.Module], None] = None,
         **options: Unpack[OptionArguments],
     ) -> None:
         super().__init__()
         if optimizer is not None and not hasattr(optimizer, "param_groups"):
             raise TypeError("optimizer is a torch optimizer, not %r" % (optimizer,))
+        if isinstance(model, (list, tuple)):
+            model = torch.nn.ModuleList(model)
         if model is not None and not isinstance(model, torch.nn.Module):
             raise TypeError("model is a torch.nn.Module, not %r" % (model,))
         self._optimizer = optimizer

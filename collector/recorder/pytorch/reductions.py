@@ -204,7 +204,11 @@ def innermost_model(model: Any) -> Any:
 
 
 def innermost_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside Accelerate's or Fabric's wrapper, which makes the real updates."""
+    """Return the optimizer inside a library's wrapper, which makes the real updates."""
+    if _is_of(optimizer, ("megatron.",)):
+        # Of several, the last one ends the update.
+        chained = getattr(optimizer, "chained_optimizers", None) or [optimizer]
+        return getattr(chained[-1], "optimizer", chained[-1])
     wrapped = _is_of(optimizer, (*_FABRIC, "accelerate."))
     return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 

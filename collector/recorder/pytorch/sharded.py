@@ -1,10 +1,10 @@
 """Steps of models whose ranks communicate throughout forward and backward, on CPUs.
 
-That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engines, tensor parallelism and
-``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a message, does
-nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or in
-``wait_tensor`` of the functional collectives, which DTensors use. On a device collectives overlap with
-compute, which the host cannot see.
+That is FSDP (``fully_shard``, ``FullyShardedDataParallel``), DeepSpeed's engines, Megatron-Core, tensor
+parallelism and ``torch.distributed.pipelining``. On CPUs a rank that waits for a collective, or for a
+message, does nothing else, so its own work is all the other time. All of them wait in ``Work.wait``, or
+in ``wait_tensor`` of the functional collectives, which DTensors use. On a device collectives overlap
+with compute, which the host cannot see.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -29,21 +29,33 @@ from .waits import (
     Waits,
     WaitsByGroup,
     group_name,
+    process_groups,
+    timed_batches,
     watch_operator,
 )
 
 #: What *ready* means in these steps: the start of the last wait, less all other waits.
 OWN_WORK = "own work"
 FULLY_SHARD, FSDP_1 = "fully_shard", "FullyShardedDataParallel"
-DEEPSPEED, TENSOR_PARALLEL, PIPELINE = "DeepSpeed", "tensor parallel", "pipeline"
-# Where torch has had the class of modules that fully_shard has sharded.
-_FSDP = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
+DEEPSPEED, MEGATRON = "DeepSpeed", "Megatron-Core"
+TENSOR_PARALLEL, PIPELINE = "tensor parallel", "pipeline"
+#: Where torch has had the class of modules that fully_shard has sharded.
+FSDP_PLACES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 _SCHEDULES = "torch.distributed.pipelining.schedules"
 _STAGES = "torch.distributed.pipelining.stage"
+_MEGATRON_MODULES = "megatron.core.transformer.module"
+_MEGATRON_SCHEDULES = "megatron.core.pipeline_parallel.schedules"
+_MEGATRON_STATE = "megatron.core.parallel_state"
+# Where Megatron-Core has this rank's group of each dimension of its mesh.
+_MEGATRON_GROUPS = {
+    "tp": "_TENSOR_MODEL_PARALLEL_GROUP",
+    "pp": "_PIPELINE_MODEL_PARALLEL_GROUP",
+    "cp": "_CONTEXT_PARALLEL_GROUP",
+    "dp": "_DATA_PARALLEL_GROUP",
+    "ep": "_EXPERT_MODEL_PARALLEL_GROUP",
+}
 # Before these steps, ranks connect and fill their caches: their waits are not typical.
 _WARM_UP_STEPS = 10
-# The latest groups of a process: a job has fewer dimensions.
-_MOST_GROUPS = 32
 
 
 def sharding_of(model: Any) -> Optional[str]:
@@ -52,9 +64,11 @@ def sharding_of(model: Any) -> Optional[str]:
         return PIPELINE if _has_stages(model) else DEEPSPEED
     if not isinstance(model, torch.nn.Module):
         return None
-    if any(_modules_of(model, _FSDP, "FSDPModule")):
+    if is_megatron(model):
+        return MEGATRON
+    if any(modules_of(model, FSDP_PLACES, "FSDPModule")):
         return FULLY_SHARD
-    if any(_modules_of(model, _FSDP[:1], FSDP_1)):
+    if any(modules_of(model, FSDP_PLACES[:1], FSDP_1)):
         return FSDP_1
     if any(hasattr(parameter, "placements") for parameter in model.parameters()):
         return TENSOR_PARALLEL
@@ -64,6 +78,11 @@ def sharding_of(model: Any) -> Optional[str]:
 def is_deepspeed(model: Any) -> bool:
     """Return whether the model is an engine of DeepSpeed."""
     return type(model).__module__.startswith("deepspeed.")
+
+
+def is_megatron(model: Any) -> bool:
+    """Return whether the model has modules of Megatron-Core."""
+    return any(modules_of(model, (_MEGATRON_MODULES,), "MegatronModule"))
 
 
 def _has_stages(engine: Any) -> bool:
@@ -85,6 +104,7 @@ class CollectiveReductions(Reductions):
         self.averages = sharding in (FULLY_SHARD, FSDP_1, DEEPSPEED)
         self._model = model
         self._has_stages = is_deepspeed(model) and _has_stages(model)
+        self._is_megatron = sharding == MEGATRON
         self._watch_updates = _watch_of_updates(optimizer, model)
         self.counts = self._watch_updates is not None
         if not self.counts:
@@ -92,8 +112,11 @@ class CollectiveReductions(Reductions):
         self._report: Optional[Report] = None
         self._waits: Optional[Waits] = None
         self._schedule: Optional[Dict[str, Any]] = None
+        # In a step of Megatron-Core.
+        self._micro_batches: Optional[int] = None
         # By their addresses, the names of groups that torch does not know.
-        self._names = known(lambda: _names_of_groups(model)) or {}
+        names_of_groups = _megatron_groups if self._is_megatron else _deepspeed_groups
+        self._names = known(lambda: names_of_groups(model)) or {}
         self._by_group = WaitsByGroup(self._names)
         self._by_group.on_all_to_all = self._exchanged
         self._routed = RoutedRows()
@@ -114,6 +137,8 @@ class CollectiveReductions(Reductions):
         self._undo.append(self._model.register_forward_pre_hook(ForwardHook(self)).remove)
         if self._has_stages:
             self._watch_stages(self._model, waits)
+        if self._is_megatron:
+            self._watch_micro_batches(waits)
         for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
             kind = getattr(sys.modules.get(_SCHEDULES), name, None)
             if kind is not None:
@@ -130,7 +155,16 @@ class CollectiveReductions(Reductions):
         schedule = self._schedule
         if self._has_stages:
             schedule = known(functools.partial(_engine_schedule, self._model))
-        return {"groups": process_groups(self._names), "pipeline_schedule": schedule}
+        if self._is_megatron:
+            schedule = known(functools.partial(_megatron_schedule, self._micro_batches))
+        return {"groups": self._groups(), "pipeline_schedule": schedule}
+
+    def _groups(self) -> Optional[List[Dict[str, Any]]]:
+        groups = process_groups(self._names)
+        if groups is None or not self._is_megatron:
+            return groups
+        # Its other groups are unions of these.
+        return [group for group in groups if group["name"] in _MEGATRON_GROUPS]
 
     def waits_by_group(self, ends: bool) -> Optional[Dict[str, Any]]:
         steps = self._step - _WARM_UP_STEPS + (self._updated_in is not None)
@@ -193,6 +227,24 @@ class CollectiveReductions(Reductions):
         self._undo.append(patch(engine, "train_batch", train_batch))
         if fetch is not None:
             self._undo.append(patch(engine, "_next_batch", waits.fetches(fetch)))
+
+    def _watch_micro_batches(self, waits: Waits) -> None:
+        """Watch the forward passes of Megatron-Core's schedules: their number, and their batches."""
+        schedules = sys.modules.get(_MEGATRON_SCHEDULES)
+        step = getattr(schedules, "forward_step", None)
+        if step is None:
+            return
+
+        @functools.wraps(step)
+        def forward_step(*args: Any, **kwargs: Any) -> Any:
+            self.before_forward()
+            # The function of the training, its batches, the model and the number of micro-batches.
+            if len(args) > 3:
+                self._micro_batches = args[3]
+                args = (args[0], timed_batches(args[1], waits), *args[2:])
+            return step(*args, **kwargs)
+
+        self._undo.append(patch(schedules, "forward_step", forward_step))
 
     def _noting_schedule(self, step: Function) -> Function:
         """Return the method of a pipeline's schedule that makes a step, and note the schedule."""
@@ -277,54 +329,7 @@ def _is_compiled(module: Any) -> bool:
 # -- Facts -----------------------------------------------------------------------------------------
 
 
-def sharding(model: Any) -> Optional[Dict[str, Any]]:
-    """Return facts of the sharding; None without one."""
-    kind = sharding_of(model)
-    if kind is None:
-        return None
-    groups = _groups_of(model) if kind == FULLY_SHARD else []
-    if not groups:
-        return {"kind": kind}
-    gathers_again = any(group.post_forward_mesh_info is not None for group in groups)
-    return {"kind": kind, "reshard_after_forward": gathers_again}
-
-
-def shards_dtype(model: Any) -> Optional[str]:
-    """Return the 16-bit type in which gradients are reduced, or ``none``; None without a sharding."""
-    groups = _groups_of(model)
-    if not groups:
-        return None
-    policy = groups[0].mp_policy
-    dtype = policy.reduce_dtype or policy.param_dtype
-    return "none" if dtype is None or dtype.itemsize > 2 else str(dtype).replace("torch.", "")
-
-
-def process_groups(given: Mapping[int, str]) -> Optional[List[Dict[str, Any]]]:
-    """Return this rank's groups of evenly spaced ranks, as DeviceMesh or Megatron names them.
-
-    None where torch hides them.
-
-    Args:
-        given: the names of groups that torch does not know, by their addresses.
-    """
-    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
-    members = getattr(world, "pg_group_ranks", None)
-    distributed = torch_distributed()
-    if members is None or distributed is None:
-        return None
-    groups: Dict[Tuple[str, int, int, int], None] = {}
-    for group, ranks_of_group in list(members.items())[-_MOST_GROUPS:]:
-        ranks = sorted(ranks_of_group)
-        strides = {after - before for before, after in zip(ranks, ranks[1:])}
-        is_part = distributed.get_rank() in ranks and len(ranks) < distributed.get_world_size()
-        if is_part and len(strides) == 1:
-            name = given.get(id(group)) or group_name(group)
-            groups[name, ranks[0], strides.pop(), len(ranks)] = None
-    names = ("name", "first", "stride", "size")
-    return [dict(zip(names, (*key,))) for key in groups]
-
-
-def _names_of_groups(engine: Any) -> Dict[int, str]:
+def _deepspeed_groups(engine: Any) -> Dict[int, str]:
     """Return the names of the groups of DeepSpeed's pipelines, by their addresses.
 
     DeepSpeed gives them none, and makes several of the same ranks.
@@ -337,6 +342,45 @@ def _names_of_groups(engine: Any) -> Dict[int, str]:
         id(group): names[frozenset(ranks)]
         for group, ranks in members.items()
         if frozenset(ranks) in names and group_name(group) == NO_NAME
+    }
+
+
+def _megatron_groups(_: Any) -> Dict[int, str]:
+    """Return the names of Megatron-Core's groups, by their addresses.
+
+    It makes several groups of the same ranks: they have the name of the same dimension.
+    """
+    state = sys.modules[_MEGATRON_STATE]
+    members = torch.distributed.distributed_c10d._world.pg_group_ranks
+    of_dimensions = {name: getattr(state, group, None) for name, group in _MEGATRON_GROUPS.items()}
+    dimensions = {name: group for name, group in of_dimensions.items() if group in members}
+    by_ranks: Dict[Tuple[bool, Any], str] = {}
+    for name, group in dimensions.items():
+        if len(members[group]) > 1:
+            by_ranks[name == "ep", frozenset(members[group])] = name
+    names = {}
+    for group, ranks in members.items():
+        description = group_name(group)
+        is_of_experts = description.startswith("EXPERT")
+        in_words = description.replace("_GROUP", "").replace("_", " ").lower()
+        names[id(group)] = by_ranks.get((is_of_experts, frozenset(ranks)), in_words)
+    names.update((id(group), name) for name, group in dimensions.items())
+    return names
+
+
+def _megatron_schedule(micro_batches: int) -> Optional[Dict[str, Any]]:
+    """Return the schedule, micro-batches and stages of Megatron-Core's pipeline; None without one."""
+    state = sys.modules[_MEGATRON_STATE]
+    ranks = state.get_pipeline_model_parallel_world_size()
+    if ranks < 2:
+        return None
+    chunks = state.get_virtual_pipeline_model_parallel_world_size()
+    first, kind = state.get_pipeline_model_parallel_rank(), "with" if chunks else "without"
+    return {
+        "schedule": "forward_backward_pipelining_%s_interleaving" % kind,
+        "micro_batches": int(micro_batches),
+        "stages": [first + ranks * chunk for chunk in range(chunks or 1)],
+        "of": ranks * (chunks or 1),
     }
 
 
@@ -361,7 +405,7 @@ def _schedule_facts(schedule: Any) -> Dict[str, Any]:
     }
 
 
-def _modules_of(model: Any, places: Tuple[str, ...], name: str) -> Iterator[Any]:
+def modules_of(model: Any, places: Tuple[str, ...], name: str) -> Iterator[Any]:
     """Yield the modules of a model with a class of torch, which has had it in one of these places."""
     kinds = [getattr(sys.modules.get(place), name, None) for place in places]
     known = tuple(kind for kind in kinds if kind is not None)
@@ -383,15 +427,3 @@ def _is_stage(model: Any) -> bool:
 def _has_ddp(model: Any) -> bool:
     ddp = torch.nn.parallel.DistributedDataParallel
     return any(isinstance(module, ddp) for module in model.modules())
-
-
-def _groups_of(model: Any) -> List[Any]:
-    """Return fully_shard's groups of parameters, gathered together; none where torch hides them."""
-    all_groups: List[Any] = []
-    for module in _modules_of(model, _FSDP, "FSDPModule"):
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:
-            groups = [state._fsdp_param_group]
-        all_groups += [group for group in groups if group is not None and group not in all_groups]
-    return all_groups

@@ -7,11 +7,13 @@ and all look equally slow. Each rank's own work is the rest: see ``loop_steps.Re
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from time import monotonic_ns
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..guards import patch
+from ..job.world import torch_distributed
 
 Function = Callable[..., Any]
 #: Timestamps of a device before and after each collective.
@@ -48,6 +50,8 @@ _METHODS = {
     "send": ("send",),
     "receive": ("recv", "recv_anysource"),
 }
+# The latest groups of a process: a job has fewer dimensions.
+_MOST_GROUPS = 32
 # torch's operators of functional collectives, which DTensors use, with the position of the group.
 _OPERATORS = {
     "all_reduce": ("all_reduce", 2),
@@ -173,6 +177,28 @@ class Waits:
             self._cause = cause
         self._settled = self._ns, len(self._pairs)
         return self._ns, tuple(self._pairs)
+
+
+class _TimedBatches:
+    """An iterator whose batches are timed as input; all else is that of the iterator itself."""
+
+    def __init__(self, batches: Any, waits: Waits) -> None:
+        self._batches = batches
+        self._next = waits.fetches(batches.__next__)
+
+    def __iter__(self) -> "_TimedBatches":
+        return self
+
+    def __next__(self) -> Any:
+        return self._next()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def timed_batches(batches: Any, waits: Waits) -> Any:
+    """Return the iterator with its batches timed as input; what is no iterator is returned as it is."""
+    return _TimedBatches(batches, waits) if hasattr(batches, "__next__") else batches
 
 
 class WaitsByGroup:
@@ -391,3 +417,28 @@ def group_name(group: Any) -> str:
     """Return the name of a process group, as DeviceMesh or Megatron gives it."""
     name = str(getattr(group, "group_desc", NO_NAME)).replace("mesh_", "", 1)
     return _ALL_RANKS if name == "default_pg" else name
+
+
+def process_groups(given: Mapping[int, str]) -> Optional[List[Dict[str, Any]]]:
+    """Return this rank's groups of evenly spaced ranks, as DeviceMesh or Megatron names them.
+
+    None where torch hides them.
+
+    Args:
+        given: the names of groups that torch does not know, by their addresses.
+    """
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    members = getattr(world, "pg_group_ranks", None)
+    distributed = torch_distributed()
+    if members is None or distributed is None:
+        return None
+    groups: Dict[Tuple[str, int, int, int], None] = {}
+    for group, ranks_of_group in list(members.items())[-_MOST_GROUPS:]:
+        ranks = sorted(ranks_of_group)
+        strides = {after - before for before, after in zip(ranks, ranks[1:])}
+        is_part = distributed.get_rank() in ranks and len(ranks) < distributed.get_world_size()
+        if is_part and len(strides) == 1:
+            name = given.get(id(group)) or group_name(group)
+            groups[name, ranks[0], strides.pop(), len(ranks)] = None
+    names = ("name", "first", "stride", "size")
+    return [dict(zip(names, (*key,))) for key in groups]

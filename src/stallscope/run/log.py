@@ -88,7 +88,7 @@ class PipelinePart:
     stages: tuple[int, ...]
     of: int
     micro_batches: int
-    #: The name of the class in ``torch.distributed.pipelining``.
+    #: The name of the library's class, or of Megatron-Core's function.
     schedule: str
 
 

@@ -292,6 +292,10 @@ def _fewest_and_most(samples: dict[int, _Samples]) -> Iterator[tuple[int, int, f
 # -- Compare the stages of a pipeline, and what its schedule costs --------------------------------
 
 _OF_DEEPSPEED = "TrainSchedule"
+_OF_MEGATRON = (
+    "forward_backward_pipelining_without_interleaving",
+    "forward_backward_pipelining_with_interleaving",
+)
 # Schedules whose first and last micro-batches leave stages idle; others fill that with other work.
 _FILL_AND_DRAIN = (
     "ScheduleGPipe",
@@ -299,6 +303,7 @@ _FILL_AND_DRAIN = (
     "ScheduleInterleaved1F1B",
     "ScheduleLoopedBFS",
     _OF_DEEPSPEED,
+    *_OF_MEGATRON,
 )
 # Equal stages, or more micro-batches, that save less of a step are not worth a change.
 _WORTH_OF_STEP = 0.02
@@ -375,6 +380,8 @@ def _with_micro_batches(schedule: str, number: int) -> str:
     """Return the line that asks for so many micro-batches."""
     if schedule == _OF_DEEPSPEED:
         return f'"gradient_accumulation_steps": {number}'
+    if schedule in _OF_MEGATRON:
+        return f"forward_backward_func(num_microbatches={number}, ...)"
     return f"{schedule}(stage, n_microbatches={number}, loss_fn=loss_fn)"
 
 
