@@ -41,6 +41,13 @@ def test_checkpoints_of_several_ranks_on_a_host(tmp_path: Path) -> None:
     assert codes(only(run, "checkpoint", [0])) == []
 
 
+@pytest.mark.parametrize("kind", ["fully_shard", "Megatron-Core"])
+def test_ranks_that_share_a_model_all_write_checkpoints(tmp_path: Path, kind: str) -> None:
+    facts = {"sharding": {"kind": kind}}
+    run = run_of_job(tmp_path, replace(CLEAN, checkpoint_ms=30, facts=facts))
+    assert "checkpoint_on_all_ranks" not in codes(run)
+
+
 def test_checkpoints_of_one_rank_per_host_are_fine_unless_all_ranks_write(tmp_path: Path) -> None:
     run = run_of_job(tmp_path / "four", replace(CLEAN, checkpoint_ms=30, **TWO_HOSTS))
     assert codes(only(run, "checkpoint", [0, 2])) == []

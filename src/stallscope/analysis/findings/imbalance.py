@@ -177,6 +177,9 @@ def validation_on_all_ranks(records: Records) -> Iterator[Finding]:
 
 def checkpoint_on_all_ranks(records: Records) -> Iterator[Finding]:
     """Find checkpoints that several ranks write, which may overwrite each other."""
+    if records.setup.sharded or records.setup.shares_model:
+        # Each rank has a part of the model to write.
+        return
     seconds = _seconds_per_rank(records, "checkpoint")
     hosts: dict[str, list[int]] = {}
     for rank in seconds:
