@@ -368,17 +368,17 @@ def _megatron_groups(_: Any) -> Dict[int, str]:
     return names
 
 
-def _megatron_schedule(micro_batches: int) -> Optional[Dict[str, Any]]:
+def _megatron_schedule(micro_batches: Optional[int]) -> Optional[Dict[str, Any]]:
     """Return the schedule, micro-batches and stages of Megatron-Core's pipeline; None without one."""
     state = sys.modules[_MEGATRON_STATE]
     ranks = state.get_pipeline_model_parallel_world_size()
-    if ranks < 2:
+    if ranks < 2 or micro_batches is None:
         return None
     chunks = state.get_virtual_pipeline_model_parallel_world_size()
     first, kind = state.get_pipeline_model_parallel_rank(), "with" if chunks else "without"
     return {
         "schedule": "forward_backward_pipelining_%s_interleaving" % kind,
-        "micro_batches": int(micro_batches),
+        "micro_batches": micro_batches,
         "stages": [first + ranks * chunk for chunk in range(chunks or 1)],
         "of": ranks * (chunks or 1),
     }
