@@ -102,6 +102,7 @@ class Zero(Engine):
         passes: int = 1,
         slow_input: float = 0.0,
         slow_backward: float = 0.0,
+        own_loader: bool = False,
     ) -> None:
         net = small_model(slow_backward)
         config = {
@@ -112,11 +113,13 @@ class Zero(Engine):
             "zero_optimization": {"stage": stage},
             "bf16": {"enabled": dtype == "bf16"},
         }
-        engine, optimizer, _, _ = deepspeed.initialize(
-            model=net, model_parameters=net.parameters(), config=config
+        samples = data(STEPS, 7 + rank(), slow_input)
+        # The engine's own loader gives each rank a part of the data.
+        given = data(2 * STEPS, 7) if own_loader else None
+        engine, optimizer, loader, _ = deepspeed.initialize(
+            model=net, model_parameters=net.parameters(), config=config, training_data=given
         )
-        loader = DataLoader(data(STEPS, 7 + rank(), slow_input), BATCH)
-        super().__init__(net, engine, optimizer, loader)
+        super().__init__(net, engine, optimizer, loader or DataLoader(samples, BATCH))
 
     def step(self, batch: Any, updates: bool) -> None:
         # The engine itself knows when to update.
@@ -234,6 +237,12 @@ def compared(case: Case, passes: int = 1) -> Any:
     recorded = with_trainer(case, Callback(case.folder / "logs"), passes=passes)
     left = recorded["ours"][len(silent["ours"]) :]
     return {**recorded, "silent": silent["weights"], "ours": left}
+
+
+@case_of
+def zero_own_loader(case: Case) -> Any:
+    silent = Zero(own_loader=True).train(case, recorded=False)["weights"]
+    return {**Zero(own_loader=True).train(case), "silent": silent}
 
 
 @case_of

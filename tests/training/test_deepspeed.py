@@ -16,6 +16,8 @@ from stallscope.analysis import analyse
 pytestmark = pytest.mark.frameworks
 
 FACTS = {"gradient_tensors": 4, "parameters": 2372}
+#: Of the loader that the engine makes.
+OWN_LOADER = {"batch_size": 16, "batches_per_epoch": 12, "loader_workers": 2}
 #: In deepspeed_pipeline_cases.py.
 SLOW_RANK, MANY, MICRO_BATCHES, FETCH_MS = 2, 40, 4, 10
 
@@ -54,6 +56,7 @@ class TestZero(DeepSpeedContract):
         *loop_cases("zero_3", width=32, **FACTS),
         *(Case(name, facts=FACTS) for name in ("zero_0", "zero_1_in_16_bits")),
         Case("zero_1", weights=True, facts=FACTS),
+        Case("zero_own_loader", weights=True, facts={**FACTS, **OWN_LOADER}),
     )
 
 

@@ -339,6 +339,9 @@ class LateFacts:
         if not self._seen_loader:
             self._seen_loader = True
             inner = loader_in_pipeline(innermost_loader(loader))
+            if type(inner).__name__ == "DeepSpeedDataLoader":
+                # It makes one of torch for each loop.
+                inner = getattr(inner, "dataloader", inner)
             settings = [getattr(inner, name, None) for name in ("batch_size", "num_workers")]
             batch_size, workers = (value if isinstance(value, int) else None for value in settings)
             self._batch_size = self._batch_size or batch_size
