@@ -59,6 +59,8 @@ class CpuForCuda(TorchFunctionMode):
     ) -> Any:
         if function is torch.Tensor.cuda:
             return args[0]
+        if function is torch.Tensor.type and len(args) == 1 and not kwargs:
+            return function(*args).replace("torch.", "torch.cuda.")
         if kwargs and "cuda" in str(kwargs.get("device")):
             kwargs = {**kwargs, "device": "cpu"}
         return function(*args, **(kwargs or {}))
@@ -126,7 +128,7 @@ class Gpt(Loop):
         )
         chunks = [None] if layout.chunks is None else range(layout.chunks)
         model = [self.part(chunk) for chunk in chunks]
-        settings = OptimizerConfig(optimizer="adam", lr=0.01, clip_grad=0.0)
+        settings = OptimizerConfig(optimizer="adam", lr=0.01, clip_grad=1.0)
         optimizer = get_megatron_optimizer(settings, model)
         replica = parallel_state.get_data_parallel_rank()
         super().__init__(nn.ModuleList(model), model, optimizer, loader(slow_input, replica))

@@ -23,6 +23,7 @@ from ..loop_steps import Reduction
 from .gradient_timestamps import GradientClock
 from .reductions import ForwardHook, Reductions, Report
 from .waits import (
+    ALL_RANKS,
     NO_NAME,
     Function,
     RoutedRows,
@@ -363,7 +364,9 @@ def _megatron_groups(_: Any) -> Dict[int, str]:
         description = group_name(group)
         is_of_experts = description.startswith("EXPERT")
         in_words = description.replace("_GROUP", "").replace("_", " ").lower()
-        names[id(group)] = by_ranks.get((is_of_experts, frozenset(ranks)), in_words)
+        has_all = len(ranks) == torch.distributed.get_world_size()
+        other_name = ALL_RANKS if has_all else in_words
+        names[id(group)] = by_ranks.get((is_of_experts, frozenset(ranks)), other_name)
     names.update((id(group), name) for name, group in dimensions.items())
     return names
 

@@ -29,7 +29,9 @@ NO_NAME = "undefined"
 _MOST_PAIRS = 4096
 # A bound for collectives that nothing waits for.
 _MOST_STARTED = 4096
-_ALL_RANKS, _UNKNOWN = "all ranks", "unknown"
+#: The name of the group of all ranks.
+ALL_RANKS = "all ranks"
+_UNKNOWN = "unknown"
 # The methods of process groups that start collectives, in all versions of torch.
 _METHODS = {
     "all_reduce": ("allreduce", "allreduce_coalesced"),
@@ -416,7 +418,7 @@ def watch_operator(
 def group_name(group: Any) -> str:
     """Return the name of a process group, as DeviceMesh or Megatron gives it."""
     name = str(getattr(group, "group_desc", NO_NAME)).replace("mesh_", "", 1)
-    return _ALL_RANKS if name == "default_pg" else name
+    return ALL_RANKS if name == "default_pg" else name
 
 
 def process_groups(given: Mapping[int, str]) -> Optional[List[Dict[str, Any]]]:
