@@ -97,12 +97,18 @@ class _LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        module = sys.modules.get(self._name)
-        if module is None:
-            with _importing:
-                module = (
-                    _import_in_c() if self._name == _IN_C else importlib.import_module(self._name)
-                )
+        return getattr(importlib.import_module(self._name), name)
+
+
+class _SpecialFunctions:
+    """scipy.special, of which only the functions in C are imported while these are enough."""
+
+    def __getattr__(self, name: str) -> Any:
+        with _importing:
+            module = sys.modules.get(_IN_C) or _import_in_c()
+        if not hasattr(module, name):
+            # Another version of scipy may have it elsewhere.
+            module = importlib.import_module("scipy.special")
         return getattr(module, name)
 
 
@@ -130,7 +136,7 @@ ndimage = _LazyModule("scipy.ndimage")
 optimize = _LazyModule("scipy.optimize")
 
 
-special = _LazyModule(_IN_C)
+special = _SpecialFunctions()
 
 
 scipy_stats = _LazyModule("scipy.stats")
