@@ -1,10 +1,14 @@
-"""List the tests that cannot run on this machine; in CI they fail."""
+"""Make the tests' folders; list the tests that cannot run on this machine: in CI they fail."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+import re
 from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,6 +25,23 @@ pytest_plugins = ["support.groups", "support.services", "support.chromium", "sup
 # No test asserts times: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+#: The next number of a test's folder, by the start of its name.
+_NUMBERS: dict[str, Iterator[int]] = defaultdict(itertools.count)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an empty folder with the test's name and a number.
+
+    For each test pytest's own fixture lists all folders of the run, and replaces a link to the last one
+    of that name: ext4 deletes a link of this length only after a commit to the disk.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}_{next(_NUMBERS[name])}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 # The process that only assigns tests to workers collects none, but calls this, too.

@@ -7,6 +7,7 @@ variables, attributes, functions and classes they make a reader look up what the
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,36 +17,41 @@ PRONOUNS = frozenset({"one", "own", "found", "made", "there", "other", "both"})
 FIELDS = frozenset({"other", "found"})
 
 
+STORED = ast.Store()
+#: What of a node is a name that the code gives to something.
+GIVEN = {
+    ast.arg: "arg",
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.FunctionDef: "name",
+    ast.AsyncFunctionDef: "name",
+    ast.ClassDef: "name",
+    ast.alias: "asname",
+    ast.ExceptHandler: "name",
+    ast.MatchAs: "name",
+    ast.MatchStar: "name",
+}
+
+
 def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield every name that the code gives to something, with its line."""
-    fields = {id(part) for node in ast.walk(tree) for part in _fields_of(node)}
+    fields: set[ast.AST] = set()
+    # A class comes before its fields.
     for node in ast.walk(tree):
-        if id(node) in fields:
+        if isinstance(node, ast.ClassDef):
+            fields.update(_fields_of(node))
+        given = GIVEN.get(type(node))
+        if given is None or node in fields:
             continue
-        line = getattr(node, "lineno", 0)
-        for name in _given_by(node):
-            yield name, line
+        name = getattr(node, given)
+        # Names and attributes that are only read have been given elsewhere.
+        if name and isinstance(getattr(node, "ctx", STORED), ast.Store):
+            yield name, getattr(node, "lineno", 0)
 
 
-def _given_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node gives."""
-    if isinstance(node, ast.arg):
-        yield node.arg
-    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-        yield node.attr
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, ast.alias) and node.asname:
-        yield node.asname
-    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-        yield node.name
-
-
-def _fields_of(node: ast.AST) -> Iterator[ast.AST]:
+def _fields_of(node: ast.ClassDef) -> Iterator[ast.AST]:
     """Yield the fields and properties of a class that may have such a name."""
-    for part in node.body if isinstance(node, ast.ClassDef) else ():
+    for part in node.body:
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
             if part.target.id in FIELDS:
                 yield part.target
@@ -63,6 +69,8 @@ def pronouns_in(path: Path) -> list[str]:
 
 
 def main() -> int:
+    # Trees refer to no parents: nothing is garbage that is not freed at once.
+    gc.disable()
     # Folders that are linked into src/ are read where they are.
     files = [path for folder in sys.argv[1:] for path in sorted(Path(folder).rglob("*.py"))]
     if not files:
