@@ -22,6 +22,11 @@ def test_servers_and_pages_have_one_worker_each_and_other_files_are_separate() -
         assert group_of(file) == file
 
 
+def test_reports_have_one_worker() -> None:
+    files = [path.relative_to(ROOT) for path in (ROOT / "tests" / "reports").glob("test_*.py")]
+    assert {group_of(str(file)) for file in files} == {"reports", "browser"}
+
+
 def test_the_longest_tests_start_first() -> None:
     files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
     positions = [position(f"tests/{file}.py::test_it[1]") for file in files]

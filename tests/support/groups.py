@@ -1,8 +1,9 @@
 """Assign tests to parallel workers in groups, order them, and choose one case of each.
 
 One worker gets all tests of servers, which start once and mostly wait. Another gets all tests of pages,
-as two browsers at a time are slow, and another all tests that read the cases of one launch of ranks.
-The tests of any other file stay together, as they share fixtures.
+as two browsers at a time are slow, and another all tests that read the cases of one launch of ranks. All
+tests of reports are one group, as they share the analyses that they report on. The tests of any other
+file stay together, as they share fixtures.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from xdist.scheduler import LoadScopeScheduling
 _ROOT = Path(__file__).parents[2]
 #: All files with one of these markers are one group: a file with several belongs to the first.
 _TOGETHER = ("services", "browser", "cases")
-#: Folders with tests that start processes: Spark's take minutes.
-_SLOW = ("spark", "cli", "batch")
+#: Folders that are one group.
+_SHARING = ("reports",)
+#: Folders with the longest groups, and with tests that start processes: Spark's take minutes.
+_SLOW = ("spark", *_SHARING, "cli", "batch")
 #: Files in which ranks train longest, in this order: a long one at the end would leave a worker idle.
 LONG = tuple(
     f"tests/training/test_{name}.py"
@@ -52,7 +55,9 @@ def group_of(file: str) -> str:
         file: relative to the repository's root, as in the ids of its tests.
     """
     text = (_ROOT / file).read_text("utf-8")
-    return next((name for name in _TOGETHER if f"pytest.mark.{name}" in text), file)
+    folder = Path(file).parent.name
+    shared = folder if folder in _SHARING else file
+    return next((name for name in _TOGETHER if f"pytest.mark.{name}" in text), shared)
 
 
 class Groups(LoadScopeScheduling):
