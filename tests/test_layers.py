@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -150,8 +151,13 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports_of(name: str) -> Iterator[str]:
+@cache
+def imports_of(name: str) -> tuple[str, ...]:
     """Return the modules of this package that a module imports, at its top or within functions."""
+    return tuple(_imports_of(name))
+
+
+def _imports_of(name: str) -> Iterator[str]:
     package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
@@ -204,7 +210,7 @@ def test_each_layer_imports_only_layers_before_it(below: str, order: tuple[str, 
 
 @pytest.mark.parametrize("module", ENTRY_MODULES)
 def test_modules_for_training_import_the_recorder_only(module: str) -> None:
-    imported = list(imports_of(f"stallscope.{module}"))
+    imported = imports_of(f"stallscope.{module}")
     assert imported
     assert all(name.startswith("stallscope.collector.recorder.") for name in imported)
 

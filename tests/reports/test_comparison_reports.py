@@ -88,28 +88,28 @@ def _history(runs: int, **more: Any) -> Compared:
 @cache
 def compared(case: str) -> Compared:
     pairs = {
-        "pair": (analysed(1), analysed(2, compute_ms=180.0)),
-        "everything": (
+        "pair": lambda: (analysed(1), analysed(2, compute_ms=180.0)),
+        "everything": lambda: (
             analysed(1),
             analysed(2, input_ms=20.0, compute_ms=168.0, other_ms=20.0),
         ),
-        "much slower": (analysed(1), analysed(2, input_ms=6000.0)),
-        "much faster": (analysed(2, input_ms=6000.0), analysed(1)),
-        "equal": (analysed(1), analysed(2)),
-        "same run twice": (analysed(1), analysed(1)),
-        "sizes": (analysed(1), analysed(2, ranks=4)),
-        "batches": (analysed(1), analysed(2, batch_size=64)),
-        "sequences": (_counted(1, 10_000), _counted(2, 20_000, compute_ms=240.0)),
-        "without stages": (analysed(1), analysed(2, stamps=False)),
-        "without steps": (analysed(1), analysed(2, steps=0)),
-        "missing ranks": (analysed(1), analysed(2, lost_ranks=(1,))),
-        "epochs only": (printed("tf-2.15-verbose-2"), printed("keras-3.15-verbose-2")),
-        "printed steps": (printed_steps(0.02), printed_steps(0.1)),
-        "few steps": (analysed(1), analysed(2, steps=6)),
-        "hostile pair": (analysed(1, HOSTILE), analysed(2, HOSTILE, optimizer=HOSTILE)),
+        "much slower": lambda: (analysed(1), analysed(2, input_ms=6000.0)),
+        "much faster": lambda: (analysed(2, input_ms=6000.0), analysed(1)),
+        "equal": lambda: (analysed(1), analysed(2)),
+        "same run twice": lambda: (analysed(1), analysed(1)),
+        "sizes": lambda: (analysed(1), analysed(2, ranks=4)),
+        "batches": lambda: (analysed(1), analysed(2, batch_size=64)),
+        "sequences": lambda: (_counted(1, 10_000), _counted(2, 20_000, compute_ms=240.0)),
+        "without stages": lambda: (analysed(1), analysed(2, stamps=False)),
+        "without steps": lambda: (analysed(1), analysed(2, steps=0)),
+        "missing ranks": lambda: (analysed(1), analysed(2, lost_ranks=(1,))),
+        "epochs only": lambda: (printed("tf-2.15-verbose-2"), printed("keras-3.15-verbose-2")),
+        "printed steps": lambda: (printed_steps(0.02), printed_steps(0.1)),
+        "few steps": lambda: (analysed(1), analysed(2, steps=6)),
+        "hostile pair": lambda: (analysed(1, HOSTILE), analysed(2, HOSTILE, optimizer=HOSTILE)),
     }
     if case in pairs:
-        return Compared(pair=compare(*pairs[case]))
+        return Compared(pair=compare(*pairs[case]()))
     return {
         "history": lambda: _history(12),
         "few runs": lambda: _history(3),
