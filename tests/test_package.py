@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import tomllib
 from setuptools import find_packages
 
@@ -49,6 +50,7 @@ _NEEDS_A_FRAMEWORK = (
 )
 
 
+@pytest.mark.broad
 def test_no_package_is_imported_by_its_bare_name() -> None:
     names = [
         name

@@ -127,6 +127,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.broad
 def test_a_parser_reads_its_files_and_inspect_lists_it(site: Path, log: Path) -> None:
     looked = stallscope(site, "inspect", log)
     assert looked.returncode == 0, looked.stderr
@@ -157,6 +158,7 @@ def test_an_error_of_a_parser_is_an_error_of_its_file(site: Path, log: Path) -> 
     assert "known: a mean over 2 steps" in looked.stdout
 
 
+@pytest.mark.broad
 def test_a_report_format_writes_reports(site: Path, tmp_path: Path) -> None:
     done = stallscope(site, "report", RUN, "--format", "loud", "--out", tmp_path)
     assert done.returncode == 0, done.stderr

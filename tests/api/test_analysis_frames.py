@@ -41,6 +41,7 @@ def kind_of(dtype: object) -> str:
     return "category" if isinstance(dtype, pd.CategoricalDtype) else str(dtype)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_run_has_the_same_columns_and_types(
     opened: Opened, analysed: Analysed, kind: str

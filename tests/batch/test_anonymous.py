@@ -188,6 +188,7 @@ def texts(out: Path) -> Iterator[tuple[str, str]]:
         yield path.name, path.read_text()
 
 
+@pytest.mark.broad
 def test_no_output_contains_a_host_name_or_a_path(
     logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -226,6 +226,7 @@ def test_what_cannot_be_read_is_named_and_the_other_runs_are_reported(two_jobs: 
     ]
 
 
+@pytest.mark.broad
 def test_what_cannot_be_read_is_named_when_runs_are_inspected_and_collected(two_jobs: Path) -> None:
     store = two_jobs.parent / "store"
     done = as_user("inspect", two_jobs)
@@ -244,6 +245,7 @@ def test_what_cannot_be_read_is_named_when_runs_are_inspected_and_collected(two_
     assert "run-b" in done.stdout
 
 
+@pytest.mark.broad
 def test_a_folder_that_nobody_may_enter_is_an_error_of_its_own(two_jobs: Path) -> None:
     for command in ("report", "inspect", "summary", "watch"):
         done = as_user(command, two_jobs / "closed")

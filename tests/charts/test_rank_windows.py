@@ -90,6 +90,7 @@ def test_ranks_that_print_at_different_steps_share_the_columns(tmp_path: Path) -
     assert steady == pytest.approx(np.full((3, 50), 305), abs=10)
 
 
+@pytest.mark.broad
 def test_of_many_ranks_a_lane_shows_its_slowest_one(tmp_path: Path) -> None:
     chart = chart_of(analysis_of(tmp_path, 1000, slow=333, epochs=1))
     rows, columns = chart.values.shape

@@ -64,6 +64,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("words", [("inspect", "base"), ("report", "base"), ("report", ".")])
 def test_a_reader_that_closes_the_pipe_is_no_error(logs: Path, words: tuple[str, ...]) -> None:
     reader, writer = os.pipe()
@@ -312,6 +313,7 @@ def test_collected_runs_report_like_their_logs_and_find_their_baseline(
     assert stored == direct
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_the_dashboard_serves_what_it_announces_and_stops_cleanly(logs: Path) -> None:
     status, errors = dashboard_served_once("slow", cwd=logs)
@@ -354,6 +356,7 @@ def test_the_demo_reports_on_every_sample_run(tmp_path: Path) -> None:
     assert (tmp_path / ".stallscope" / "demo").is_dir()
 
 
+@pytest.mark.broad
 def test_a_full_disk_is_no_defect(logs: Path) -> None:
     program = [sys.executable, "-m", "stallscope", "report", "slow"]
     with Path("/dev/full").open("w") as full:

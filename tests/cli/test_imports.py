@@ -96,6 +96,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Older versions of Arrow import pandas themselves.
+@pytest.mark.broad
 @pytest.mark.any_versions
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_imports_what_it_uses(words: str, store: Path, tmp_path: Path) -> None:

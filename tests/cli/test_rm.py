@@ -109,6 +109,7 @@ def test_without_a_terminal_nothing_is_removed(
     assert Path("store/slow").is_dir()
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("n", 2), ("", 2)])
 def test_a_terminal_is_asked_for_confirmation(
     at_store: Commands, tmp_path: Path, answer: str, status: int

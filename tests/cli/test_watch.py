@@ -76,6 +76,7 @@ def watching(folder: Path, *words: object) -> Iterator[Watching]:
         process.wait()
 
 
+@pytest.mark.broad
 def test_a_printed_log_shows_its_steps_and_its_end_while_it_grows(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("compiling the model...\n")

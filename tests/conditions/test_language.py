@@ -143,6 +143,7 @@ def test_written_conditions_read_the_same(text: str) -> None:
     _checked(text)
 
 
+@pytest.mark.broad
 @given(
     st.lists(st.sampled_from([*_WORDS, *FILTER_WORDS]) | st.text(max_size=9), max_size=20),
     st.sampled_from(["", " "]),

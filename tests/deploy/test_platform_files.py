@@ -222,6 +222,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str, dict[str
     return done.returncode, done.stdout + done.stderr, given_outputs, summary.read_text()
 
 
+@pytest.mark.broad
 def test_the_action_reports_and_fails_where_a_condition_holds(tmp_path: Path) -> None:
     slow = str(ROOT / "sample_logs" / "slow-input-one-rank")
     status, printed, outputs, summary = run_step(
@@ -240,6 +241,7 @@ def test_the_action_reports_and_fails_where_a_condition_holds(tmp_path: Path) ->
     assert json.loads(report.read_text())["run"]["name"] == "slow-input-one-rank"
 
 
+@pytest.mark.broad
 def test_the_action_succeeds_on_a_clean_run_in_a_folder_with_a_hostile_name(tmp_path: Path) -> None:
     clean = tmp_path / "a $(touch stolen) run"
     clean.symlink_to(ROOT / "sample_logs" / "clean")

@@ -71,6 +71,7 @@ def test_foreign_lines_lose_nothing(
         assert f"{torn} torn or unreadable lines" in str(logs[0].problems[0])
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", OF_LINES)
 @settings(max_examples=15)
 @given(chance=st.randoms(use_true_random=False))

@@ -371,6 +371,7 @@ def test_any_order_of_events_is_matched_as_by_hand(
     assert len(timeline.ticks) == sum(kind == "X" for kind, *_ in events)
 
 
+@pytest.mark.broad
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     changes=st.lists(st.tuples(st.integers(0, 10_000), st.binary(max_size=12)), max_size=8),

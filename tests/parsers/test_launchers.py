@@ -46,6 +46,7 @@ def expected(lines: list[tuple[int, bytes, bytes]], streams: bool = True) -> dic
     return output
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("launcher", WITH_STREAMS)
 @given(lines=LINES)
 def test_any_lines_of_ranks_and_streams_are_separated(

@@ -204,6 +204,7 @@ def at_once(pattern: Pattern, data: bytes) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.broad
 @given(logs())
 def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) -> None:
     text, data = log
@@ -215,6 +216,7 @@ def test_lines_read_at_once_equal_lines_read_one_by_one(log: tuple[str, bytes]) 
     )
 
 
+@pytest.mark.broad
 @given(logs(), st.randoms(use_true_random=False))
 def test_lines_with_other_digits_are_read_as_one_by_one(
     log: tuple[str, bytes], noise: random.Random

@@ -234,6 +234,7 @@ _HISTORY = st.lists(
 _NAMES = st.sampled_from(["loss", "val_loss", "epoch", "train_epoch", "stopped_epoch", "x_step"])
 
 
+@pytest.mark.broad
 @given(
     st.fixed_dictionaries(
         {"run_id": st.just("r") | _JSON},

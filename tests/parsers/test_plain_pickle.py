@@ -66,6 +66,7 @@ def test_code_is_refused_in_one_sentence(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.broad
 def test_endless_nesting_neither_crashes_nor_hangs() -> None:
     deep = b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b"."
     data = b"\x80\x02}(X\x09\x00\x00\x00pg_config}X\x07\x00\x00\x00entries"

@@ -614,6 +614,7 @@ CLOCKS: dict[str, Callable[[float], object]] = {
 }
 
 
+@pytest.mark.broad
 @given(
     every=st.sampled_from([1, 5, 10, 100]),
     step_s=st.floats(0.05, 30),

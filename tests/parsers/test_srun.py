@@ -179,6 +179,7 @@ def test_a_warning_is_not_the_end_of_a_bar() -> None:
     assert b"a warning" in [line.text for line in rank_lines(text)]
 
 
+@pytest.mark.broad
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), block_bytes=st.sampled_from((3000, 20_000, 4 << 20)))
 def test_wanted_lines_are_found_where_they_were_cut(seed: int, block_bytes: int) -> None:

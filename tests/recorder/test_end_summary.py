@@ -162,6 +162,7 @@ def test_records_without_a_folder_are_reported_on_from_the_output(tmp_path: Path
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.broad
 def test_the_command_of_an_uploaded_log_reads_it_from_mlflow(tmp_path: Path) -> None:
     program = "import stallscope.collector.recorder.session as s\n"
     # No server is needed to find out what is printed.
@@ -172,6 +173,7 @@ def test_the_command_of_an_uploaded_log_reads_it_from_mlflow(tmp_path: Path) -> 
         assert lines[5] == f"  more: stallscope report mlflow:{'7' * 32}"
 
 
+@pytest.mark.broad
 def test_output_that_is_closed_or_has_no_such_characters_breaks_nothing(tmp_path: Path) -> None:
     done = run(f"{AT_ONCE}sys.stderr.close(); train('logs')", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -214,6 +216,7 @@ def everything_from(terminal: int) -> str:
         read += piece
 
 
+@pytest.mark.broad
 def test_a_notebook_shows_it_below_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
