@@ -34,6 +34,7 @@ def test_every_piece_has_a_rule_or_a_reason(given: list[tuple[Setup, Advice]]) -
     assert without == set()
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_followed_advice_is_not_given_again(given: list[tuple[Setup, Advice]]) -> None:
     again: dict[str, tuple[Advice, ...]] = {}

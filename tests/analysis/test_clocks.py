@@ -186,6 +186,7 @@ def in_other_order(run: Run) -> Run:
     return replace(run, logs=tuple(logs), steps=steps, intervals=intervals)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("ms", [-1_000, -5_000, -3_600_000, 5_000, 36_000_000])
 @pytest.mark.parametrize(
     ("per_host", "hosts", "reference_first"),

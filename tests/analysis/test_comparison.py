@@ -315,6 +315,7 @@ def test_equal_work_and_other_numbers_of_ranks_leave_the_steps_own_figures() -> 
     assert compare(first, on_four).same_work is None
 
 
+@pytest.mark.broad
 def test_batches_of_random_sizes_are_no_different_work() -> None:
     rng = np.random.default_rng(1)
     # One in eight of 400 steps on two ranks is counted.

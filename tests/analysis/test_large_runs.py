@@ -79,6 +79,7 @@ def test_the_sample_runs(name: str, no_memory: pytest.MonkeyPatch) -> None:
     _assert_same(RUNS[name], find_baseline(RUNS[name], RUNS.values()), no_memory)
 
 
+@pytest.mark.broad
 def test_a_job_that_was_restarted(no_memory: pytest.MonkeyPatch) -> None:
     first = simulate(JOB).run
     second = simulate(replace(JOB, generation=1, first_step=400, seed=5)).run
@@ -99,6 +100,7 @@ def test_a_collected_run_is_the_same_on_disk(
     _assert_equal(_results(on_disk), _results(load_run(folder)))
 
 
+@pytest.mark.broad
 def test_memory_does_not_grow_with_what_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
     assert len(printed.changes) == len(inside)
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_slow_noise_is_no_change(tmp_path: Path) -> None:
     changes = 0
@@ -400,6 +401,7 @@ HEALTHY = {
 }
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy_series_have_no_patterns(kind: str) -> None:

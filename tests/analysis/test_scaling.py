@@ -149,6 +149,7 @@ def test_repeats_give_the_interval_of_a_mean() -> None:
     assert series.difference.found
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_sizes_that_do_not_differ_are_marked_as_alike() -> None:
     quiet = {"communication": replace(RING, latency_us=0.0, bytes=0), "noise": Noise(cv=0.01)}

@@ -42,6 +42,7 @@ def jobs_of(curve: PublishedCurve) -> list[EpochJob]:
     return jobs
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
 @pytest.mark.parametrize("form", WRITERS)
 def test_published_efficiencies_come_out_of_logs_in_every_form(

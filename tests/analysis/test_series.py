@@ -59,6 +59,7 @@ def test_a_few_slow_steps_are_not_a_change() -> None:
     assert analysis.changes == ()
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
 def test_a_run_without_a_change_has_none(phi: float) -> None:

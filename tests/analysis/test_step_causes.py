@@ -137,6 +137,7 @@ def test_the_rank_with_larger_batches_is_named_and_not_called_slow_hardware() ->
     assert "larger" in cause.text
 
 
+@pytest.mark.broad
 def test_no_rank_is_named_whose_batches_are_larger_by_chance() -> None:
     """In few steps, the mean batches of ranks differ by more than a few percent."""
     unequal = replace(WORK, ms=30.0)

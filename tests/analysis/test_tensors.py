@@ -241,6 +241,7 @@ def test_a_step_without_one_gradient_still_counts() -> None:
     assert steps.tensors.tolist() == [3, 2, 3, 3]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("block_us", [7, 500, 9_999, 33_000])
 def test_blocks_of_any_size_give_the_results_of_the_whole(block_us: int) -> None:
     whole, blocks = tensors(training(6)), tensors(training(6, block_us))

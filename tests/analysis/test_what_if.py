@@ -62,6 +62,7 @@ def test_fixing_a_rank_gains_what_the_job_without_its_fault_gains(ranks: int, fa
     assert saved_ms(analysis, "imbalance") == pytest.approx(truth, abs=0.01 * step)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
 @pytest.mark.parametrize("stage", ["input", "other"])
 @pytest.mark.parametrize("rotating", [0, 1])

@@ -227,6 +227,7 @@ def test_logs_of_rank_0_only_are_distinguished_from_a_slow_network(tmp_path: Pat
     assert "These logs cannot show what holds the run back" in texts(content)
 
 
+@pytest.mark.broad
 def test_a_thousand_ranks_are_all_in_the_table_and_the_latest_in_the_picture(
     named_run: Callable[[str], Run],
 ) -> None:

@@ -303,6 +303,7 @@ def test_a_compressed_timeline_is_read_whole(
     )
 
 
+@pytest.mark.broad
 def test_a_damaged_packed_timeline_is_read_up_to_the_damage(folder: Path) -> None:
     whole = lzma.compress(timeline_of(4000).encode())
     (folder / "timeline.json.xz").write_bytes(whole[: len(whole) * 3 // 4])

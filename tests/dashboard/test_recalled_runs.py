@@ -53,6 +53,7 @@ def never(*_: Run | Analysis | None) -> Analysis:
     raise AssertionError("what was found is analysed again")
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_that_of_the_run_in_memory(store: Path, page: str) -> None:
     recalled = RunStore(sources=[CollectedRuns(store)], analyse=never)

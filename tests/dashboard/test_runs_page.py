@@ -186,6 +186,7 @@ def test_the_name_of_a_fault_finds_no_run_without_faults() -> None:
     assert [row["verdict"] for row in rows_of(store, {}, '"No fault"').rows] == ["No fault"]
 
 
+@pytest.mark.broad
 def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
     size, answer = _asked(many, {"startRow": 300, "endRow": 400, "sortModel": []})
     response = answer["runs-grid"]["getRowsResponse"]
@@ -245,6 +246,7 @@ def test_an_invented_address_still_gets_a_page(many: RunStore, query: str) -> No
     assert view_at(many, "/", query).title == "Runs"
 
 
+@pytest.mark.broad
 def test_invented_requests_still_get_lines(many: RunStore) -> None:
     for model in ([], [{}], [{"colId": "id; DROP TABLE runs", "sort": "x"}], None):
         assert len(rows_of(many, {"startRow": None, "sortModel": model}, "").rows) == BLOCK

@@ -57,6 +57,7 @@ def said_of(store: RunStore, *ids: str) -> list[str]:
     return texts(view_at(store, *compare_address(*ids).split("?")).content)
 
 
+@pytest.mark.broad
 def test_the_page_says_since_when_steps_are_longer_and_what_changed_there(
     series: RunStore,
 ) -> None:

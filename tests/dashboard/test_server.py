@@ -219,6 +219,7 @@ def _asking_for_much(port: int, host: str) -> socket.socket:
     return client
 
 
+@pytest.mark.broad
 def test_clients_that_do_not_read_keep_nobody_out(
     runs: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_ranks_without_logs_are_not_taken_for_punctual_ones(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.broad
 def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
     named_run: Callable[[str], Run],
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_text_may_occur_before_the_place_that_fits() -> None:
     assert [(row["step"], row["seconds"]) for row in at_once(pattern, data)] == [(12, 0.5)]
 
 
+@pytest.mark.broad
 def test_lines_of_a_file_of_many_blocks_are_read_in_order() -> None:
     pattern = Pattern("{time} {}step {step}")
     line = "[{}]<stdout>:2026-11-21 02:{:02}:{:02},250 INFO train: step {} of many\n"

@@ -840,6 +840,7 @@ def test_a_duration_of_all_steps_between_lines_needs_a_clock() -> None:
     )
 
 
+@pytest.mark.broad
 @given(
     every=st.integers(1, 50),
     step_s=st.floats(0.05, 30),
@@ -1719,6 +1720,7 @@ def checked(data: bytes) -> None:
     PARSER.recognises("run.log", data)
 
 
+@pytest.mark.broad
 @given(st.lists(pieces.map("".join), max_size=8), st.integers(1, 20), st.data())
 def test_lines_like_a_trainers_never_break_it(
     lines: list[str], repeats: int, data: st.DataObject
@@ -1731,6 +1733,7 @@ def test_lines_like_a_trainers_never_break_it(
     checked(text[:cut].encode())
 
 
+@pytest.mark.broad
 @given(
     st.lists(
         st.tuples(
@@ -1793,6 +1796,7 @@ LONG = {
 }
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("name", LONG)
 def test_work_grows_with_the_file_at_most(name: str) -> None:
     data = LONG[name]

@@ -106,6 +106,7 @@ def test_later_facts_are_added(tmp_path: Path) -> None:
     assert run.steps.num_rows == 40
 
 
+@pytest.mark.broad
 def test_a_long_log_is_read_as_a_short_one() -> None:
     header = b"#stallscope 1 {}\nkind,step,begin_us,ready_us,end_us\n"
     rows = b"".join(b"step,%d,%d,3,7\n" % (n, 10 * n) for n in range(1100))
@@ -341,6 +342,7 @@ def test_ranks_that_no_job_has_are_damage() -> None:
         StepLogParser().parse("log", b'#stallscope 1 {"rank": true}' + rows)
 
 
+@pytest.mark.broad
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     header=st.one_of(

@@ -193,6 +193,7 @@ texts_of_forms = st.tuples(
 ).map("".join)
 
 
+@pytest.mark.broad
 @given(st.lists(texts_of_forms, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_timestamps_of_many_lines_are_read_as_single_ones(
     forms: list[str], noise: random.Random
