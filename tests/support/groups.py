@@ -73,7 +73,11 @@ class Groups(LoadScopeScheduling):
 
 def position(test: str) -> int:
     """Return a test's position in the order, by its id: lower is earlier."""
-    file = test.partition("::")[0]
+    return _position_of(test.partition("::")[0])
+
+
+@cache
+def _position_of(file: str) -> int:
     if group_of(file) in _TOGETHER:
         return 0
     folder = Path(file).parent.name
