@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from support.schemas import errors_in
 from support.step_logs import Job, write_job
 from support.uploads import upload_folder
 
@@ -22,7 +22,6 @@ from stallscope.reports.run.json_content import json_content
 pytestmark = pytest.mark.services
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "docs" / "report.schema.json").read_text())
 STDOUT = ROOT / "tests" / "parsers" / "printed" / "tf-2.15-verbose-1.txt"
 #: Seconds after the run's start at which the epochs ended.
 ENDS = (20, 30, 41)
@@ -73,7 +72,7 @@ def test_the_report_of_metrics_is_valid_and_names_what_is_missing(
     capsys.readouterr()
     assert main(["report", f"mlflow:{run_id}", "--format", "json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(report)] == []
+    assert errors_in("report", report) == []
     assert report["epoch_times"]["mean_s"] == 10.5
     assert set(report["step_ms"].values()) == {None}
     assert {entry["ms"] for entry in report["ledger"]} == {None}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 from support.reports import rendered
+from support.schemas import errors_in
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
@@ -21,7 +20,6 @@ from stallscope.run import Event
 from .cases import IMAGE, SCRIPT
 
 S = 10**9
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 STALL = Event("stall", "logs/stderr.txt", "tensors wait for rank 1: grad_a", (1,), ("beta",))
 
 Told = Callable[..., Analysis]
@@ -106,7 +104,7 @@ def test_programs_get_numbers(with_events: Told) -> None:
         replace(STALL, wall_ns=wall(with_events(), 3.5), uncertainty_ns=S, waited_ns=60 * S)
     )
     document = json_content(analysis)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    assert errors_in("report", document) == []
     (event,) = document["events"]["listed"]
     assert event["since_begin_s"] == pytest.approx(3.5, abs=1e-6)
     assert event | {"since_begin_s": 3.5} == {

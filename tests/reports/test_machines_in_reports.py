@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 from support.reports import rendered
+from support.schemas import errors_in
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.batch.anonymous import anonymous
@@ -22,7 +21,6 @@ from stallscope.run import Series
 from .cases import IMAGE, SCRIPT
 
 S = 10**9
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 SAID = "GPU utilization of 2 GPUs was "
 
 
@@ -81,7 +79,7 @@ def test_names_stay_text(measured: Analysis, options: ReportOptions) -> None:
 
 def test_programs_get_each_series(measured: Analysis) -> None:
     document = json_content(measured)
-    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    assert errors_in("report", document) == []
     first, _, last = document["machines"]
     assert first | {"whole": None, "steady": None} == {
         "name": "gpu_0_utilization",

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from stallscope.analysis import analyse
@@ -21,6 +20,7 @@ from stallscope.cli.main import main
 from stallscope.collector.store.loading import load_run
 from stallscope.collector.store.run_folders import save_run
 
+from .schemas import errors_in
 from .step_logs import Job, run_of_job
 from .waiting import PATIENCE_SECONDS
 
@@ -28,7 +28,6 @@ from .waiting import PATIENCE_SECONDS
 Commands = Callable[..., tuple[int, str, str]]
 
 _DOCS = Path(__file__).parents[2] / "docs"
-_INSPECT_SCHEMA = json.loads((_DOCS / "inspect.schema.json").read_text())
 
 
 def collect_job(folder: Path, job: Job) -> None:
@@ -43,7 +42,7 @@ def inspected(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) 
     """Return what ``stallscope inspect`` says as JSON, as its schema allows."""
     assert main(["inspect", *words, "--format", "json"]) == status
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, _INSPECT_SCHEMA)
+    assert errors_in("inspect", document) == []
     return document
 
 
