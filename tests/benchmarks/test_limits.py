@@ -37,6 +37,7 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "limit_s", lambda name: 0.5 if name == "endless" else 600)
 
 
+@pytest.mark.broad
 def test_one_that_does_not_finish_says_so_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +54,7 @@ def test_one_that_does_not_finish_says_so_and_the_others_go_on(
     assert (fine["failed"], [figure["name"] for figure in fine["figures"]]) == (None, ["a cost"])
 
 
+@pytest.mark.broad
 def test_figures_of_one_that_ends_early_are_kept() -> None:
     result = run.result_of("killed", quick=True, limit=600)
     assert [figure["name"] for figure in result["figures"]] == ["a cost"]

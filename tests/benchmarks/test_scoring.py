@@ -265,6 +265,7 @@ def test_the_pages_are_those_of_the_kept_scores() -> None:
             assert text == (scorecard.PAGE.parent / name).read_text(), "scorecard.py page writes it"
 
 
+@pytest.mark.broad
 def test_cells_that_are_simulated_are_not_simulated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

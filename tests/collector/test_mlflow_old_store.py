@@ -44,6 +44,7 @@ def new_run(client: Any) -> str:
     return str(run.info.run_id)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("folder", [None, "stallscope", "stallscope/run-a", "stallscope/logs"])
 def test_logs_among_its_artifacts_are_a_run(
     client: Any, mlruns: Path, tmp_path: Path, folder: str | None

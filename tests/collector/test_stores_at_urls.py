@@ -105,6 +105,7 @@ def listed_in(store: str, run: str = "run-a") -> set[str]:
     return set(json.loads(file_system.cat_file(f"{root}/{run}/manifest.json"))["files"])
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("kind", ["url", "memory"])
 def test_runs_are_reported_on_and_listed_as_in_a_folder(
     kind: str,
@@ -668,6 +669,7 @@ def test_runs_are_removed(
         assert capsys.readouterr().err == f"stallscope: {says}\n"
 
 
+@pytest.mark.broad
 def test_the_dashboard_shows_a_mirror(
     logs: Path, synthetic: Path, url: str, tmp_path: Path
 ) -> None:

@@ -406,6 +406,7 @@ def test_a_silent_workspace_of_databricks_is_given_up_after_its_first_request(
         assert len(silent.connections) == 2
 
 
+@pytest.mark.broad
 def test_a_silent_mlflow_server_is_given_up_after_its_first_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -462,6 +463,7 @@ assert dict(os.environ) == before
 """
 
 
+@pytest.mark.broad
 def test_mlflow_sends_no_statistics_in_a_process_of_the_user(tmp_path: Path) -> None:
     """Only the client is told: the environment is the process's, and other threads use it."""
     settings = {"HOME": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
