@@ -44,12 +44,13 @@ help: ## this list
 demo: $(VENV)/.ready ## set up, report on the sample runs and serve the dashboard (ARGS=--no-serve ends after the reports)
 	$(BIN)/stallscope demo $(ARGS)
 
-check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, docs, and all short tests without ranks, browser and servers
+check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, docs, and one case of each short test without ranks, browser and servers
 	$(MAKE_QUIETLY) --jobs 2 lint site check-tests
 
 check-tests: $(VENV)/.ready-dev
-	@# Hardly anything waits in these: one worker per core.
-	$(BIN)/pytest -q -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or slow or broad)" $(ARGS)
+	@# Hardly anything waits in these: one worker per core. A defect mostly shows in each case of a test, and
+	@# make test runs the others.
+	$(BIN)/pytest -q --one-case -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or slow or broad)" $(ARGS)
 
 test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
 ifneq ($(ARGS),)
