@@ -28,7 +28,10 @@ def test_reports_have_one_worker() -> None:
 
 
 def test_the_longest_tests_start_first() -> None:
-    files = ("dashboard/test_browser", "spark/test_on_spark", "cli/test_runs", "test_memory")
+    files = (
+        *("dashboard/test_browser", "spark/test_on_spark", "reports/test_html", "cli/test_runs"),
+        *("parsers/test_contract", "test_memory"),
+    )
     positions = [position(f"tests/{file}.py::test_it[1]") for file in files]
     assert positions == sorted(set(positions))
     assert all((ROOT / file).exists() for file in LONG)

@@ -25,6 +25,8 @@ _TOGETHER = ("services", "browser", "cases")
 _SHARING = ("reports",)
 #: Folders with the longest groups, and with tests that start processes: Spark's take minutes.
 _SLOW = ("spark", *_SHARING, "cli", "batch")
+#: The longest file of the others: as the last one it would leave workers idle.
+_LONG_FILE = "tests/parsers/test_contract.py"
 #: Files in which ranks train longest, in this order: a long one at the end would leave a worker idle.
 LONG = tuple(
     f"tests/training/test_{name}.py"
@@ -81,7 +83,7 @@ def _position_of(file: str) -> int:
     if group_of(file) in _TOGETHER:
         return 0
     folder = Path(file).parent.name
-    order = (*_SLOW, *LONG)
+    order = (*_SLOW, _LONG_FILE, *LONG)
     place = folder if folder in _SLOW else file
     return 1 + (order.index(place) if place in order else len(order))
 
