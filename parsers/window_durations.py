@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
-from stallscope.arrays.types import Floats, Ints
+from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import StepLines, stretches
+from .window_lines import StepLines
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -345,3 +346,27 @@ def between_stamps(lines: StepLines) -> Durations | None:
         mean_s=float(took.sum()) / total,
         mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
     )
+
+
+def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
+    """Return the first and the last line of stretches that are long enough for the clock.
+
+    They leave out the time before steps begin again, as it may contain a validation.
+    """
+    inside = np.flatnonzero(~breaks)
+    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
+        return inside - 1, inside
+    first: list[int] = []
+    last: list[int] = []
+    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
+        at = start
+        while at < end - 1:
+            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
+            # A short rest counts only if it is the whole stretch.
+            if later >= end and at > start:
+                break
+            later = min(later, end - 1)
+            first.append(at)
+            last.append(later)
+            at = later
+    return np.array(first, np.int64), np.array(last, np.int64)

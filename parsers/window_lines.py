@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
-from .launcher_output import Lines
-from .lines.line_blocks import Column, Needle, texts_of
-from .lines.timestamp_columns import in_assumed_years, timestamp_at
-from .lines.timestamps import latest_ns
+from .lines.line_blocks import Column
+from .lines.timestamp_columns import OF_TIMESTAMPS
+from .work_lines import RESTART, WORK_BETWEEN
 
 #: The start of the names of columns with half of the unit of a field, by its text.
 HALF = "half_"
-_OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
-#: Lines about work between steps, by what they name, as regular expressions for RE2.
-WORK = {
-    "validation": r"(?i)(?:^|[^a-z])(?:eval|valid|val(?:[^a-z]|$)|test(?:[^a-z]|$))",
-    "checkpoint": (
-        r"(?i)(?:^|[^a-z])(?:sav(?:e|ed|ing)[^a-z_].{0,80}(?:checkpoint|ckpt|model|state|weights)"
-        r"|(?:checkpoint|ckpt|model|state).{0,80}[^a-z_]saved)"
-    ),
-}
-# Texts of any such line.
-_WORK_NEEDLES = tuple(map(Needle, (b"val", b"Val", b"test", b"Test", b"sav", b"Sav")))
-#: Work between steps; a field of its name has the number of lines about it up to each line.
-WORK_BETWEEN = (*WORK, "restart")
-# If a larger share of lines about steps names other work, it is a figure of steps.
-_MOST_WORK = 0.5
-# The number of lines about other work that are compared, and the bytes that count of a line.
-_MOST_COMPARED, _MOST_OF_LINE = 1000, 400
-_WORD = re.compile(rb"[A-Za-z]+")
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
@@ -126,6 +102,13 @@ class StepLines:
         return np.asarray(self.jumps | (falls & again))
 
     @cached_property
+    def restarts(self) -> Bools:
+        """Mark lines before which the program started again."""
+        starts = self.of(RESTART)
+        again = 0 if starts is None else np.diff(starts, prepend=starts[:1])
+        return np.full(len(self), again) > 0
+
+    @cached_property
     def own_steps(self) -> Ints:
         """Return the steps that a line's own time is of."""
         return np.where(self.jumps, np.median(self.since).astype(np.int64), self.since)
@@ -185,7 +168,8 @@ class StepLines:
     def breaks(self) -> Bools:
         """Mark lines before which the time is not that of their steps.
 
-        A piece begins, after other work between epochs, lines are missing, or a clock was set back.
+        A piece begins, after other work between epochs, lines are missing, the program started again, or
+        a clock was set back.
         """
         stamps = self.stamps_ns
         return self.breaks_by(self.columns["ns"] if stamps is None else stamps)
@@ -193,7 +177,7 @@ class StepLines:
     def breaks_by(self, ns: Ints) -> Bools:
         """Mark lines before which a clock's time is not that of their steps."""
         back = np.append(True, ns[1:] < ns[:-1])[: len(ns)]
-        return np.asarray(self.begins | self.jumps | back)
+        return np.asarray(self.begins | self.jumps | self.restarts | back)
 
     @property
     def stamp_unit_ns(self) -> int:
@@ -259,7 +243,7 @@ def without_repeated(
     if not same.any():
         return columns, 0
     chosen = timed_of_each(same, columns["timed"])
-    copies = _as_before(columns, *(set(columns) - {*_OF_TIMESTAMPS, *WORK_BETWEEN}))
+    copies = _as_before(columns, *(set(columns) - {*OF_TIMESTAMPS, *WORK_BETWEEN}))
     return {name: column[chosen] for name, column in columns.items()}, int((same & ~copies).sum())
 
 
@@ -293,30 +277,6 @@ def pieces(begins: Bools) -> Ints:
     return np.cumsum(begins) - 1
 
 
-def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
-    """Return the first and the last line of stretches that are long enough for the clock.
-
-    They leave out the time before steps begin again, as it may contain a validation.
-    """
-    inside = np.flatnonzero(~breaks)
-    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
-        return inside - 1, inside
-    first: list[int] = []
-    last: list[int] = []
-    for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
-        at = start
-        while at < end - 1:
-            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
-            # A short rest counts only if it is the whole stretch.
-            if later >= end and at > start:
-                break
-            later = min(later, end - 1)
-            first.append(at)
-            last.append(later)
-            at = later
-    return np.array(first, np.int64), np.array(last, np.int64)
-
-
 def decimals_of(text: str) -> int:
     """Count the digits after the point of a number; 0 for other texts."""
     digits = text.partition(".")[2]
@@ -332,23 +292,6 @@ def half_unit(values: Floats) -> float:
     return float(0.5 * 10.0**-_MOST_DECIMALS)
 
 
-# -- columns of lines ------------------------------------------------------------------------------
-
-
-def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:
-    """Join the columns of blocks; None without any.
-
-    Timestamps without a year are moved to the latest years in which they are not in the future.
-    """
-    if not parts:
-        return None
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    without = columns["timed"] & ~columns["year_known"]
-    if without.any():
-        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
-    return columns
-
-
 def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
     """Split columns by rank, each rank's lines in their order."""
     order = np.argsort(columns["rank"], kind="stable")
@@ -358,93 +301,3 @@ def by_rank(columns: Mapping[str, Column]) -> dict[int, dict[str, Column]]:
         rank: {name: column[rows] for name, column in columns.items() if name != "rank"}
         for rank, rows in zip(ranks.tolist(), pieces, strict=True)
     }
-
-
-def year_note(columns: Mapping[str, Column]) -> str | None:
-    """Return a note on the year that is assumed for timestamps without one; None if all have one."""
-    without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
-    if not len(without):
-        return None
-    first = timestamp_at(columns, int(without[0]))
-    return f"the timestamps have no year: the first is assumed to be of {first.text[:4]}"
-
-
-# -- Lines about other work -----------------------------------------------------------------------
-
-
-class WorkLines:
-    """Counts the lines about other work up to each line about steps.
-
-    Settings before the first step name such work, too: lines before it only count if one with the same
-    words comes later.
-    """
-
-    def __init__(self) -> None:
-        self._works = {work: _Work(expression) for work, expression in WORK.items()}
-
-    def counts(self, lines: Lines, steps: Ints) -> dict[str, Ints]:
-        """Return the number of lines about each work up to each line about steps.
-
-        Args:
-            lines: the next lines of the log.
-            steps: the places of lines about steps among them.
-        """
-        block = lines.block
-        at = np.unique(
-            np.concatenate([block.lines_of(block.places(text)) for text in _WORK_NEEDLES])
-        )
-        at = at[at < len(lines.start)]
-        start, end = lines.start[at], lines.end[at]
-        # Digits name no work.
-        end = np.minimum(end, start + _MOST_OF_LINE)
-        texts = texts_of(block.digits_alike, start, end).dictionary_encode()
-        return {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
-
-    def settle(self, columns: Mapping[str, Column]) -> None:
-        """Take the lines before the first step that are no work out of the counts of all blocks."""
-        for work, counter in self._works.items():
-            columns[work][:] -= counter.wrong
-
-
-class _Work:
-    """The lines about one kind of work."""
-
-    def __init__(self, expression: str) -> None:
-        self._expression = expression
-        self._count = 0
-        self._has_steps = False
-        self._before: set[bytes] = set()
-        self._compared = 0
-        #: The number of lines before the first step that are no work.
-        self.wrong = 0
-
-    def count(self, texts: pa.DictionaryArray, places: Ints, steps: Ints) -> Ints:
-        """Return the number of lines up to each line about steps, given those that may be about work."""
-        matches = pc.match_substring_regex(texts.dictionary, self._expression)
-        named = (arrow.numbers(matches) == 1)[arrow.numbers(texts.indices)]
-        of_steps = np.isin(places, steps)
-        if (named & of_steps).sum() > _MOST_WORK * len(steps):
-            # Such a figure belongs to steps.
-            named &= ~of_steps
-        later = named.copy()
-        if not self._has_steps:
-            is_before = named & (places < steps[0] if len(steps) else True)
-            later &= ~is_before
-            self._before |= _words(texts, np.flatnonzero(is_before)[:_MOST_COMPARED])
-            self.wrong += int(is_before.sum())
-            self._has_steps = len(steps) > 0
-        if self.wrong and self._compared < _MOST_COMPARED:
-            compared = np.flatnonzero(later)[: _MOST_COMPARED - self._compared]
-            self._compared += len(compared)
-            if self._before & _words(texts, compared):
-                self.wrong = 0
-                self._compared = _MOST_COMPARED
-        counts = self._count + np.searchsorted(places[named], steps, side="right")
-        self._count += int(named.sum())
-        return np.asarray(counts)
-
-
-def _words(texts: pa.DictionaryArray, at: Ints) -> set[bytes]:
-    distinct = pc.unique(texts.indices.take(arrow.array(at)))
-    lines = texts.dictionary.take(distinct).to_pylist()
-    return {b" ".join(_WORD.findall(line.lower())) for line in lines}

@@ -27,9 +27,10 @@ from .window_durations import (
     every,
     of_means,
     of_totals,
+    stretches,
     with_means,
 )
-from .window_lines import StepLines, stretches
+from .window_lines import StepLines
 
 # A clock refutes times by this ratio; larger ones are damage.
 _ABOUT, _DAMAGED = 1.25, 1e5

@@ -119,6 +119,7 @@ PARSERS = (
     "base",
     "rank_names",
     "epochs_only",
+    "work_lines",
     "window_lines",
     "window_durations",
     "window_meaning",

@@ -48,10 +48,11 @@ from ..launcher_output import (
     stamps_before,
 )
 from ..lines.line_blocks import Column
-from ..lines.timestamp_columns import moments_of, timestamp_at
+from ..lines.timestamp_columns import joined_columns, moments_of, timestamp_at
 from ..lines.timestamps import MOMENT
 from ..rank_names import FROM_LABELS, rank_in
-from ..window_lines import HALF, WorkLines, by_rank, decimals_of, joined_columns
+from ..window_lines import HALF, by_rank, decimals_of
+from ..work_lines import WorkLines
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
 from .printed_steps.rank_logs import (
     Epochs,
@@ -146,9 +147,7 @@ class Pattern:
             if len(columns["timed"]):
                 pieces.append({**columns, **counts})
         joined = joined_columns(pieces)
-        if joined is not None and "step" in joined:
-            works.settle(joined)
-        return joined
+        return works.settled(joined) if joined is not None and "step" in joined else joined
 
     def columns_in(
         self, lines: Lines, labels: Labels | None, of_the_file: int

@@ -27,6 +27,7 @@ from .timestamps import (
     Timestamp,
     assumed_year,
     dated_match,
+    latest_ns,
     moment_match,
     timestamp_of,
 )
@@ -44,8 +45,8 @@ _LONGEST = 48
 _BLANKS = re.compile(rb"(?:\s|\x1b\[[\d;]{0,12}m){0,64}")
 _ARE_BLANKS = np.isin(np.arange(256), list(b" \t\v\f\r\x1b"))
 _MOST_BLANKS = 80
-# Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
-_TIMESTAMP = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+#: Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
+OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
 _NEVER = Timestamp(0, False, 1, True)
 # More years than any log has.
 _MOST_YEARS = 50
@@ -90,13 +91,36 @@ def dates_in(
 def without_timestamps(count: int) -> dict[str, Column]:
     """Return the columns of lines that have no timestamp."""
     known = (False, *astuple(_NEVER))
-    return {name: np.full(count, value) for name, value in zip(_TIMESTAMP, known, strict=True)}
+    return {name: np.full(count, value) for name, value in zip(OF_TIMESTAMPS, known, strict=True)}
 
 
 def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
     """Return the timestamp of a timed line."""
-    known = (columns[name][at].item() for name in _TIMESTAMP[1:])
+    known = (columns[name][at].item() for name in OF_TIMESTAMPS[1:])
     return Timestamp(*known)
+
+
+def joined_columns(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column] | None:
+    """Join the columns of blocks; None without any.
+
+    Timestamps without a year are moved to the latest years in which they are not in the future.
+    """
+    if not parts:
+        return None
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    without = columns["timed"] & ~columns["year_known"]
+    if without.any():
+        columns["ns"][without] = in_assumed_years(columns["ns"][without], latest_ns())
+    return columns
+
+
+def year_note(columns: Mapping[str, Column]) -> str | None:
+    """Return a note on the year that is assumed for timestamps without one; None if all have one."""
+    without = np.flatnonzero(columns["timed"] & ~columns["year_known"])
+    if not len(without):
+        return None
+    first = timestamp_at(columns, int(without[0]))
+    return f"the timestamps have no year: the first is assumed to be of {first.text[:4]}"
 
 
 def in_assumed_years(ns: Ints, now_ns: int) -> Ints:
@@ -267,4 +291,4 @@ def _columns(
         values = astuple(timestamp or _NEVER)
         for column, value in zip(columns, (timestamp is not None, *values), strict=True):
             column[row] = value
-    return dict(zip(_TIMESTAMP, columns, strict=True))
+    return dict(zip(OF_TIMESTAMPS, columns, strict=True))

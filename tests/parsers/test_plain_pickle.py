@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stallscope.errors import UnreadableError
 from stallscope.parsers import read
 from stallscope.parsers.formats.flight_recorder import parse_dump
-from stallscope.parsers.formats.flight_recorder.recorder_format import load_plain
+from stallscope.parsers.formats.flight_recorder.dump import load_plain
 
 PLAIN = st.recursive(
     st.none()

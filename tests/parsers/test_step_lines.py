@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.work import calls_of
 
+from stallscope.analysis import analyse
 from stallscope.arrays import arrow
 from stallscope.errors import NotFoundError
 from stallscope.parsers import read as read_place
@@ -892,7 +893,82 @@ def test_steps_that_were_trained_twice_count_once() -> None:
     steps, ms = windows_of(log)
     assert np.average(ms, weights=steps) == pytest.approx(1000)
     assert arrow.numbers(log.intervals["step"]).max() == 900
-    assert "60 steps were trained twice, after 1 restart" in log.problems[0].what
+    notes = " ".join(each.what for each in log.problems)
+    assert "60 steps were trained twice, after 1 restart" in notes
+
+
+# What a program prints before its first step.
+START = (
+    "world size 8, launched by torchrun",
+    "loaded 1,204,331 samples from the data set",
+    "the model has 124.4M parameters, 12 layers",
+    "starting training",
+)
+EVALUATION = ("running the evaluation", "score of the model: 0.61 after 128 samples", "best so far")
+RESUMED: dict[str, Callable[[At], str]] = {
+    "timestamps": lambda at: f"{with_ms(at.when)} step {at.step} loss {at.loss:.4f}",
+    "epochs": lambda at: f"{with_ms(at.when)} epoch {at.epoch} step {at.step} loss {at.loss:.4f}",
+    "rates": lambda at: (
+        f"[titan] {with_ms(at.when)} - root - INFO - step: {at.step} loss: {at.loss:.4f} tps: 16,384"
+    ),
+    "printed times": lambda at: (
+        f"{with_ms(at.when)} step {at.step} loss {at.loss:.4f} time {at.took:.3f}s"
+    ),
+    "Megatron-LM": lambda at: (
+        f" [{at.when:%Y-%m-%d %H:%M:%S}] iteration {at.step:8d}/ 1000 | consumed samples: {at.step} | "
+        f"elapsed time per iteration (ms): {at.ms:.1f} | learning rate: 1.0E-4 |"
+    ),
+    "PyTorch's meters": lambda at: (
+        f"{with_ms(at.when)} Epoch: [0][{at.step:4d}/1000]  Time {at.took:.3f} ({at.took:.3f})  "
+        f"Data 0.010 (0.010)  Loss {at.loss:.3f} ({at.loss:.3f})"
+    ),
+    "JSON": lambda at: json.dumps(
+        {"step": at.step, "loss": at.loss, "_timestamp": at.when.timestamp()}
+    ),
+}
+
+
+def lines_of(
+    line: Callable[[At], str], steps: Sequence[int], late_s: float = 0.0, every: int = 10
+) -> list[str]:
+    """Print every tenth of these steps, which begin some time later than those of a job from step 0."""
+    return [
+        line(
+            At(n, n // 300, n, 0, BEGAN + timedelta(seconds=n * STEP_S + late_s), STEP_S, 1 + 1 / n)
+        )
+        for n in steps
+        if n % every == 0
+    ]
+
+
+@pytest.mark.parametrize("first", [470, 410], ids=["at the next step", "at a step again"])
+@pytest.mark.parametrize("trainer", RESUMED)
+def test_the_days_until_a_job_goes_on_are_those_of_no_step(
+    trainer: str, first: int, tmp_path: Path
+) -> None:
+    line = RESUMED[trainer]
+    texts = [*START, *lines_of(line, range(10, 470))]
+    texts += [*START, "resumed from a checkpoint", *lines_of(line, range(first, 1001), 172_800)]
+    (tmp_path / "run.log").write_text("\n".join(texts) + "\n")
+    (run,) = read_place(str(tmp_path))
+    analysis = analyse(run)
+    assert analysis.printed is not None
+    assert analysis.printed.step.mean == pytest.approx(1000 * STEP_S, rel=0.02)
+    assert not analysis.printed.pauses
+    assert len(run.logs[0].facts["steps_after_restart"]) == 1
+    assert "the program started again 1 time" in " ".join(each.what for each in run.problems)
+
+
+@pytest.mark.parametrize(
+    ("start", "between"), [(EVALUATION, EVALUATION), ((*START, *EVALUATION), EVALUATION)]
+)
+def test_lines_that_come_again_and_again_are_no_start(
+    start: Sequence[str], between: Sequence[str]
+) -> None:
+    texts = [*start]
+    for first in range(10, 1000, 100):
+        texts += [*lines_of(RESUMED["timestamps"], range(first, first + 100), first / 10), *between]
+    assert "steps_after_restart" not in read("\n".join(texts).encode()).log.facts
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -949,6 +1025,15 @@ def test_without_epochs_only_pieces_of_one_length_are_a_training(
     ]
     log = read("\n".join(lines).encode())
     assert len(log.log.facts.get("steps_after_restart", [])) == trainings - 1
+
+
+def test_names_of_loggers_may_be_longer_than_what_tells_figures_apart() -> None:
+    logger = "a_training_of_diffusion_models_with_a_curriculum_of_steps.training.trainer"
+    lines = [
+        f"{at(n * STEP_S)} - {logger} - INFO - Step {n} | Loss: 2.{n}" for n in range(9, 99, 9)
+    ]
+    steps, ms = windows_of(read("\n".join(lines).encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S)
 
 
 def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:

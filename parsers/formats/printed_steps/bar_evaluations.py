@@ -11,7 +11,7 @@ import numpy as np
 
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...window_lines import WORK
+from ...work_lines import WORK
 from .bar_states import BarOutput, BarStates, are_many
 from .vocabulary import OF_TRAINING
 

@@ -16,6 +16,7 @@ from ...lines.line_blocks import Column
 from ...window_durations import PRECISE
 from ...window_lines import StepLines, half_unit, step_lines, timed_of_each
 from ...window_meaning import spans
+from ...work_lines import RESTART
 from .figures import FEWEST_LINES, Figure
 from .rows import LATEST_S, Rows, since_1970
 from .vocabulary import TIME_OF_DAY
@@ -202,8 +203,9 @@ def without_repeated_steps(rows: Rows, counter: int) -> tuple[Rows, Repeated | N
         kept[:at] &= steps[:at] < steps[at]
         repeated += int(steps[at - 1] - steps[at] + every)
     seconds = _lost_s(rows, steps, kept) if rows.stamps["timed"].all() else None
-    restarts = np.cumsum(np.isin(np.arange(len(steps)), falls))
-    counted_rows = Rows(rows.kind, rows.values, {**rows.stamps, "restart": restarts})
+    again = np.diff(rows.stamps.get(RESTART, np.zeros(len(steps))), prepend=0) > 0
+    again[falls] = True
+    counted_rows = Rows(rows.kind, rows.values, {**rows.stamps, RESTART: np.cumsum(again)})
     return counted_rows.chosen(kept), Repeated(repeated, len(falls), seconds)
 
 

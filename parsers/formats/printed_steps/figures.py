@@ -406,13 +406,13 @@ def _anchor(texts: Sequence[str], *, starts: bool) -> str | None:
         starts: whether lines may start with the figure, without a text before it.
     """
     texts = [text.rpartition(_ESCAPE)[2] for text in set(texts)]
-    ends = [_BLANKS.sub(" ", text)[::-1][:_MOST_BEFORE] for text in texts]
+    ends = [_BLANKS.sub(" ", text)[::-1] for text in texts]
     if len(ends) > 1 and not all(text.startswith(" ") for text in ends):
         ends = [text.lstrip(" ") for text in ends]
-    common = _common(ends)[::-1]
-    if len(ends) > 1 and common:
+    common = _common(ends)[:_MOST_BEFORE][::-1]
+    if _cuts_word(ends, len(common)):
         # Not from the middle of a word.
-        common = re.sub(r"^\w+", "", common) if _cuts_word(ends, len(common)) else common
+        common = re.sub(r"^\w+", "", common)
     if starts and not any(text.strip() for text in texts):
         return ""
     return common if common.strip() else None

@@ -24,7 +24,7 @@ from ...epochs_only import (
     windows_table,
 )
 from ...lines.line_blocks import Column
-from ...lines.timestamp_columns import timestamp_at
+from ...lines.timestamp_columns import timestamp_at, year_note
 from ...rank_names import (
     FROM_TEXT,
     HEAD_BYTES,
@@ -37,15 +37,14 @@ from ...rank_names import (
 )
 from ...window_durations import Durations
 from ...window_lines import (
-    WORK_BETWEEN,
     StepLines,
     by_rank,
     half_unit,
     step_lines,
     without_repeated,
-    year_note,
 )
 from ...window_meaning import durations
+from ...work_lines import RESTART, WORK_BETWEEN
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
 from .figures import figures_of
@@ -257,7 +256,7 @@ def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for work in WORK_BETWEEN:
         counts = lines.of(work)
-        if work == "restart" and lines.apart.any():
+        if work == RESTART and lines.apart.any():
             # The time before these lines is no pause of the job either.
             counts = np.cumsum(lines.apart) + (0 if counts is None else counts)
         if counts is not None:
@@ -282,6 +281,9 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
     if lines.jumps.any():
         missing = int((lines.since - lines.own_steps).sum())
         yield f"the log lacks the lines about {missing:,} steps: the time of these is not used"
+    if lines.restarts.any():
+        again = counted(int(lines.restarts.sum()), "time")
+        yield f"the program started again {again}: the time before its next step is that of no step"
     if _has_rates(lines) and samples.of is None:
         yield f"printed rates may be of one rank or of all: {samples.why}"
 
@@ -328,9 +330,7 @@ class Epochs(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the facts about the epochs for a log; nothing without epochs."""
-        if not len(self.number):
-            return {}
+        """Return the facts about the epochs for a log."""
         return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}
 
     def table(self, path: str, rank: int) -> pa.Table:

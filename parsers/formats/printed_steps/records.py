@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from stallscope.arrays.types import Floats, Ints
 
 from ...launcher_output import Lines, line_blocks
 from ...lines.line_blocks import Column, groups_of, sample_parts
+from ...work_lines import ProgramStarts
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, RE2_EVALUATES, spelled
 from .metric_times import pivoted
 from .rows import (
@@ -83,8 +85,9 @@ def records_in(data: bytes) -> Records | None:
         if records is not None:
             return records
     if count >= FEWEST_LINES or b"train_runtime" in data:
-        lines = len(_LINE.findall(sample))
-        return _of_pieces(_pieces_of_lines(data), alone=count > _MOST * lines)
+        starts, alone = ProgramStarts(), count > _MOST * len(_LINE.findall(sample))
+        records = _of_pieces(_pieces_of_lines(data, starts), alone=alone)
+        return records and replace(records, stamps=starts.settled(records.stamps))
     return None
 
 
@@ -267,19 +270,20 @@ def _readable(data: bytes) -> bytes:
 # -- lines of JSON ---------------------------------------------------------------------------------
 
 
-def _pieces_of_lines(data: bytes) -> Iterator[_Piece]:
+def _pieces_of_lines(data: bytes, starts: ProgramStarts) -> Iterator[_Piece]:
     """Yield the records of each block of lines, without lines about evaluations."""
     for lines in line_blocks(data):
         at, before, bodies = _bodies(lines)
         columns = _by_arrow(bodies) if len(at) > _FEW else None
         if columns is None:
             at, columns = _by_python(at, bodies)
+        again = starts.counts(lines, at)
         if not len(at):
             continue
         stamps = {**without_stamps(len(at)), "rank": lines.rank[at]}
         if mask_of(pc.match_substring_regex(before, r"\d:\d\d")).any():
             stamps = stamps_of(lines, at)
-        yield _piece(columns, stamps)
+        yield _piece(columns, {**stamps, **again})
 
 
 def _bodies(lines: Lines) -> tuple[Ints, pa.Array, pa.Array]:
@@ -306,8 +310,7 @@ def _by_arrow(bodies: pa.Array) -> dict[str, pa.Array] | None:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     for _ in range(_DEEPEST):
-        if any(pa.types.is_struct(kind) for kind in table.schema.types):
-            table = table.flatten()
+        table = table.flatten()
     lists = (field.name for field in table.schema if pa.types.is_list(field.type))
     if table.num_rows != len(bodies) or any(word_of(name).quantity == "step" for name in lists):
         return None

@@ -25,8 +25,8 @@ from ...launcher_output import (
     stamps_before,
 )
 from ...lines.line_blocks import Column, sample_parts, texts_of
-from ...lines.timestamp_columns import dates_in, moments_of, without_timestamps
-from ...window_lines import WORK, WorkLines, joined_columns
+from ...lines.timestamp_columns import dates_in, joined_columns, moments_of, without_timestamps
+from ...work_lines import WORK, WorkLines
 from .figures import (
     DATE_BYTES,
     EVALUATES,
@@ -148,8 +148,7 @@ def rows_of(data: bytes, kind: Kind, fewest: int = FEWEST_LINES) -> Rows | None:
     if not stamps or sum(len(part["rank"]) for part in stamps) < fewest:
         return None
     columns = [np.concatenate(pieces) for pieces in values]
-    all_stamps = joined_stamps(stamps, kind, columns, data)
-    works.settle(all_stamps)
+    all_stamps = works.settled(joined_stamps(stamps, kind, columns, data))
     # Damaged lines have other texts in place of numbers.
     whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
     return Rows(kind, columns, all_stamps).chosen(whole) if whole.sum() >= fewest else None

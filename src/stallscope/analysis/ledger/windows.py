@@ -165,6 +165,8 @@ class _Printed:
     #: Lines that name validation or checkpoints before the end of each window.
     validates: Bools
     saves: Bools
+    #: The time between trainings of one log.
+    between: float
 
     @property
     def without_pauses(self) -> RankWindows:
@@ -177,9 +179,8 @@ class _Printed:
     @property
     def total(self) -> float:
         """Return the time from the first line's steps to the last line's."""
-        return max(
-            float(self.end.max() - self.begin.min()), float((self.end - self.begin).sum()), 1.0
-        )
+        trained = float(self.end.max() - self.begin.min()) - self.between
+        return max(trained, float((self.end - self.begin).sum()), 1.0)
 
     @property
     def pauses(self) -> tuple[Pauses, ...]:
@@ -270,7 +271,8 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
-    # The time of restarts is that of steps trained twice (``RepeatedSteps``).
+    # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
+    away = float(np.maximum(gap[restarts], 0).sum()) if run.fact("repeated_s") is None else 0.0
     gap[restarts] = 0
     # Where windows have the time of some of their steps, they overlap as often as they are apart.
     overlap = max(-float(np.quantile(gap, _OVERLAPPING)), 0.0)
@@ -284,6 +286,7 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         before=np.where(gap > least, gap, 0.0),
         validates=named[0],
         saves=named[1],
+        between=away,
     )
 
 
