@@ -37,6 +37,8 @@ _WORD = re.compile(rb"[A-Za-z]+")
 # So many of the lines that a program prints before its first step, and this share of them, are printed
 # again where it starts again; at most this share of lines about steps follows a start.
 _FEWEST_OF_START, _SHARE_OF_START, _MOST_STARTS = 3, 0.3, 0.1
+# No epoch begins with so many lines.
+_MANY_OF_START = 10
 # The most of these lines that are compared, and what each of them has: two words.
 _MOST_OF_START, _TWO_WORDS = 300, r"[A-Za-z]{2}[^A-Za-z]+[A-Za-z]{2}"
 
@@ -170,12 +172,13 @@ class ProgramStarts:
     def settled(self, columns: Mapping[str, Column]) -> dict[str, Column]:
         """Return columns with the number of restarts up to each line about steps.
 
-        Lines before parts of equal length are those of epochs.
+        A few lines before parts of equal length are those of epochs.
         """
         counts = columns[RESTART]
         again = counts >= max(_FEWEST_OF_START, _SHARE_OF_START * len(self._lines))
         parts = np.diff([0, *np.flatnonzero(again), len(counts)])
-        are_epochs = np.ptp(parts[:-1] if len(parts) > 2 else parts) == 0
+        alike = np.ptp(parts[:-1] if len(parts) > 2 else parts) <= 1
+        are_epochs = alike and counts[again].max(initial=0) < _MANY_OF_START
         again = again & (not are_epochs and again.mean() <= _MOST_STARTS)
         return {**columns, RESTART: np.cumsum(again)}
 

@@ -904,6 +904,10 @@ START = (
     "the model has 124.4M parameters, 12 layers",
     "starting training",
 )
+SETTINGS = [
+    f"{name} of the model: 0.1" for name in ("alpha", "beta", "gamma", "kappa", "lambda", "mu")
+]
+EPOCH = ("the next epoch begins", "with a learning rate of 0.1", "and shuffled samples")
 EVALUATION = ("running the evaluation", "score of the model: 0.61 after 128 samples", "best so far")
 RESUMED: dict[str, Callable[[At], str]] = {
     "timestamps": lambda at: f"{with_ms(at.when)} step {at.step} loss {at.loss:.4f}",
@@ -960,15 +964,24 @@ def test_the_days_until_a_job_goes_on_are_those_of_no_step(
 
 
 @pytest.mark.parametrize(
-    ("start", "between"), [(EVALUATION, EVALUATION), ((*START, *EVALUATION), EVALUATION)]
+    ("start", "between", "restarts"),
+    [
+        (EVALUATION, EVALUATION, 0),
+        ((*START, *EVALUATION), EVALUATION, 0),
+        (EPOCH, EPOCH, 0),
+        # Jobs that end after a day make about as many steps each.
+        ((*START, *SETTINGS), (*START, *SETTINGS), 2),
+    ],
 )
-def test_lines_that_come_again_and_again_are_no_start(
-    start: Sequence[str], between: Sequence[str]
+def test_a_few_lines_that_come_again_and_again_are_no_start(
+    start: Sequence[str], between: Sequence[str], restarts: int
 ) -> None:
     texts = [*start]
-    for first in range(10, 1000, 100):
-        texts += [*lines_of(RESUMED["timestamps"], range(first, first + 100), first / 10), *between]
-    assert "steps_after_restart" not in read("\n".join(texts).encode()).log.facts
+    for first, last in ((10, 240), (240, 480), (480, 720)):
+        texts += lines_of(RESUMED["timestamps"], range(first, last), first / 10)
+        texts += between if last < 720 else ()
+    facts = read("\n".join(texts).encode()).log.facts
+    assert len(facts.get("steps_after_restart", ())) == restarts
 
 
 @pytest.mark.parametrize("timed", [True, False])
