@@ -1040,6 +1040,12 @@ def test_without_epochs_only_pieces_of_one_length_are_a_training(
     assert len(log.log.facts.get("steps_after_restart", [])) == trainings - 1
 
 
+def test_a_log_that_was_emptied_while_it_was_written_begins_with_zeros() -> None:
+    data = printed(SAMPLES["nanoGPT"])
+    emptied = read(b"\0" * 10_000 + data[len(data) // 2 :])
+    assert emptied.intervals.equals(read(data[len(data) // 2 :]).intervals)
+
+
 def test_names_of_loggers_may_be_longer_than_what_tells_figures_apart() -> None:
     logger = "a_training_of_diffusion_models_with_a_curriculum_of_steps.training.trainer"
     lines = [

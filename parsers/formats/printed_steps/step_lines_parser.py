@@ -67,6 +67,7 @@ class StepLinesParser(Parser):
     looks_further: ClassVar[bool] = True
 
     def recognises(self, file_name: str, head: bytes) -> bool:
+        head = _without_zeros(head)
         if _NUL in head[:_START_BYTES] or not _WORDS.search(head) or not _TRAINS.search(head):
             return False
         if len(head) >= _LONG_BYTES and TRAINER_STATE.search(file_name):
@@ -76,10 +77,16 @@ class StepLinesParser(Parser):
         return not isinstance(evidence, str) and bool(evidence.checks)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        evidence = best_evidence(data)
+        text = _without_zeros(data)
+        evidence = best_evidence(text)
         if isinstance(evidence, str):
             raise UnreadableError(f"{path}: no times of steps can be read: {evidence}")
-        return in_one_file(logs_by(path, data, evidence), len(data))
+        return in_one_file(logs_by(path, text, evidence), len(data))
+
+
+def _without_zeros(data: bytes) -> bytes:
+    """Return a log without the zeros at its start, as one has that was emptied while it was written."""
+    return data.lstrip(_NUL)
 
 
 def logs_by(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
@@ -281,6 +288,7 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
 
 def lacking(data: bytes) -> str:
     """Say what the lines about steps of a text lack; empty for other content."""
+    data = _without_zeros(data)
     if _NUL in data[:_START_BYTES]:
         return ""
     if not _WORDS.search(data):
