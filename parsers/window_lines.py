@@ -24,6 +24,8 @@ _FEWEST_EPOCHS = 3
 # If the counter rises by so many times as much as usual once, and so in few lines, lines are missing.
 _JUMP, _FEW_JUMPS = 20, 0.15
 _MOST_DECIMALS = 6
+# The time between two lines is that of no step if it is so many times the usual one, and so long.
+_LONG, _LONG_NS = 30, 600 * 10**9
 
 
 @dataclass(frozen=True)
@@ -168,16 +170,18 @@ class StepLines:
     def breaks(self) -> Bools:
         """Mark lines before which the time is not that of their steps.
 
-        A piece begins, after other work between epochs, lines are missing, the program started again, or
-        a clock was set back.
+        A piece begins, after other work between epochs, lines are missing, the program started again, a
+        clock was set back, or more time passed than any steps take.
         """
         stamps = self.stamps_ns
         return self.breaks_by(self.columns["ns"] if stamps is None else stamps)
 
     def breaks_by(self, ns: Ints) -> Bools:
         """Mark lines before which a clock's time is not that of their steps."""
-        back = np.append(True, ns[1:] < ns[:-1])[: len(ns)]
-        return np.asarray(self.begins | self.jumps | self.restarts | back)
+        took = np.diff(ns)
+        most = max(_LONG * float(np.median(took)), _LONG_NS) if len(took) else 0
+        other = np.append(True, (took < 0) | (took > most))[: len(ns)]
+        return np.asarray(self.begins | self.jumps | self.restarts | other)
 
     @property
     def stamp_unit_ns(self) -> int:

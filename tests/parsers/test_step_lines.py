@@ -963,6 +963,18 @@ def test_the_days_until_a_job_goes_on_are_those_of_no_step(
     assert "the program started again 1 time" in " ".join(each.what for each in run.problems)
 
 
+@pytest.mark.parametrize("trainer", ["timestamps", "epochs", "rates", "JSON"])
+def test_days_between_two_lines_are_a_pause(trainer: str, tmp_path: Path) -> None:
+    line = RESUMED[trainer]
+    texts = [*lines_of(line, range(10, 470)), *lines_of(line, range(470, 1001), 172_800)]
+    (tmp_path / "run.log").write_text("\n".join(texts) + "\n")
+    analysis = analyse(read_place(str(tmp_path))[0])
+    assert analysis.printed is not None
+    assert analysis.printed.step.mean == pytest.approx(1000 * STEP_S, rel=0.02)
+    (pause,) = analysis.printed.pauses
+    assert (pause.kind, pause.seconds) == ("unnamed", pytest.approx(172_800, rel=0.01))
+
+
 @pytest.mark.parametrize(
     ("start", "between", "restarts"),
     [
