@@ -31,7 +31,8 @@ RESTART = "restart"
 WORK_BETWEEN = (*WORK, RESTART)
 # If a larger share of lines about steps names other work, it is a figure of steps.
 _MOST_WORK = 0.5
-# The number of lines about other work that are compared, and the bytes that count of a line.
+# The number of lines about other work, or before the first step, that are compared, and the bytes that
+# count of a line.
 _MOST_COMPARED, _MOST_OF_LINE = 1000, 400
 _WORD = re.compile(rb"[A-Za-z]+")
 # So many of the lines that a program prints before its first step, and this share of them, are printed
@@ -40,7 +41,7 @@ _FEWEST_OF_START, _SHARE_OF_START, _MOST_STARTS = 3, 0.3, 0.1
 # No epoch begins with so many lines.
 _MANY_OF_START = 10
 # The most of these lines that are compared, and what each of them has: two words.
-_MOST_OF_START, _TWO_WORDS = 300, r"[A-Za-z]{2}[^A-Za-z]+[A-Za-z]{2}"
+_MOST_OF_START, _FIRST_BYTES, _TWO_WORDS = 300, 48, r"[A-Za-z]{2}[^A-Za-z]+[A-Za-z]{2}"
 
 
 class WorkLines:
@@ -127,8 +128,9 @@ class ProgramStarts:
     """Finds where lines that a program prints before its first step are printed again."""
 
     def __init__(self) -> None:
-        #: These lines, without their numbers.
+        #: These lines, without their numbers, and how they begin.
         self._lines: list[bytes] = []
+        self._begins: list[bytes] = []
         self._has_steps = False
         # Those since the last line about steps.
         self._again = np.zeros(0, np.int64)
@@ -141,18 +143,22 @@ class ProgramStarts:
             steps: the places of lines about steps among them.
         """
         first = int(steps[0]) if len(steps) else len(lines.start)
-        if not self._has_steps:
-            self._add(_shapes(lines, np.arange(first)))
+        if not self._has_steps and len(self._lines) < _MOST_OF_START:
+            self._add(lines, np.arange(min(first, _MOST_COMPARED)))
         at = np.delete(np.arange(len(lines.start)), steps)
         at = at[at > first] if not self._has_steps else at
         self._has_steps |= len(steps) > 0
         before = np.searchsorted(steps, at)
-        enough = np.bincount(before, minlength=len(steps) + 1) >= _FEWEST_OF_START
+        enough = np.bincount(before, minlength=len(steps) + 1) >= self._fewest
         # The lines before the first step here, and after the last one, may be more.
         enough[[0, -1]] = True
         at, before = at[enough[before]], before[enough[before]]
+        # Most other lines begin otherwise.
+        begins = pc.is_in(_texts(lines, at, _FIRST_BYTES), value_set=_binary(self._begins))
+        chosen = arrow.numbers(begins) == 1
+        at, before = at[chosen], before[chosen]
         shapes = _shapes(lines, at)
-        known = pc.index_in(shapes.dictionary, value_set=pa.array(self._lines, pa.binary()))
+        known = pc.index_in(shapes.dictionary, value_set=_binary(self._lines))
         line = arrow.numbers(pc.fill_null(known, -1))[arrow.numbers(shapes.indices)]
         most = max(len(self._lines), 1)
         code = np.union1d(self._again, (before * most + line)[line >= 0])
@@ -160,9 +166,15 @@ class ProgramStarts:
         counts = np.bincount(code // most, minlength=len(steps) + 1)
         return {RESTART: counts[: len(steps)]}
 
-    def _add(self, shapes: pa.DictionaryArray) -> None:
+    @property
+    def _fewest(self) -> float:
+        """Return how many of them show a start."""
+        return max(_FEWEST_OF_START, _SHARE_OF_START * len(self._lines))
+
+    def _add(self, lines: Lines, at: Ints) -> None:
         """Add lines before the first step, except those about work that comes again and again."""
-        texts = shapes.dictionary
+        texts, begins = _shapes(lines, at).dictionary, _texts(lines, at, _FIRST_BYTES).to_pylist()
+        self._begins = [*dict.fromkeys([*self._begins, *begins])][:_MOST_OF_START]
         chosen = pc.match_substring_regex(texts, _TWO_WORDS)
         for expression in WORK.values():
             chosen = pc.and_not(chosen, pc.match_substring_regex(texts, expression))
@@ -175,7 +187,7 @@ class ProgramStarts:
         A few lines before parts of equal length are those of epochs.
         """
         counts = columns[RESTART]
-        again = counts >= max(_FEWEST_OF_START, _SHARE_OF_START * len(self._lines))
+        again = counts >= self._fewest
         parts = np.diff([0, *np.flatnonzero(again), len(counts)])
         alike = np.ptp(parts[:-1] if len(parts) > 2 else parts) <= 1
         are_epochs = alike and counts[again].max(initial=0) < _MANY_OF_START
@@ -183,11 +195,19 @@ class ProgramStarts:
         return {**columns, RESTART: np.cumsum(again)}
 
 
+def _texts(lines: Lines, at: Ints, most: int) -> pa.Array:
+    """Return the first bytes of lines, with ones in place of all digits."""
+    start = lines.start[at]
+    return texts_of(lines.block.digits_alike, start, np.minimum(lines.end[at], start + most))
+
+
+def _binary(texts: list[bytes]) -> pa.Array:
+    return pa.array(texts, pa.binary())
+
+
 def _shapes(lines: Lines, at: Ints) -> pa.DictionaryArray:
     """Return lines with one digit in place of each number."""
-    start = lines.start[at]
-    end = np.minimum(lines.end[at], start + _MOST_OF_LINE)
-    texts = texts_of(lines.block.digits_alike, start, end).dictionary_encode()
+    texts = _texts(lines, at, _MOST_OF_LINE).dictionary_encode()
     return pa.DictionaryArray.from_arrays(
         texts.indices, pc.replace_substring_regex(texts.dictionary, "1+", "1")
     )
