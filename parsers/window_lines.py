@@ -180,8 +180,8 @@ class StepLines:
         """Mark lines before which a clock's time is not that of their steps."""
         took = np.diff(ns)
         most = max(_LONG * float(np.median(took)), _LONG_NS) if len(took) else 0
-        other = np.append(True, (took < 0) | (took > most))[: len(ns)]
-        return np.asarray(self.begins | self.jumps | self.restarts | other)
+        interrupted = np.append(True, (took < 0) | (took > most))[: len(ns)]
+        return np.asarray(self.begins | self.jumps | self.restarts | interrupted)
 
     @property
     def stamp_unit_ns(self) -> int:
