@@ -30,16 +30,17 @@ _STAMPS = (
         rb"[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>[ \d]{0,8}\d))?"
         rb"(?: ?(?P<zone>Z|[+-]\d\d:?\d\d))?"
     ),
-    # Spark's log4j.
+    # Spark's log4j; with dashes and milliseconds BasicSR and its like.
     re.compile(
-        _BEFORE + rb"(?P<year>\d\d)/(?P<month>\d\d)/(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)\b"
+        _BEFORE + rb"(?P<year>\d\d)(?P<dash>[-/])(?P<month>\d\d)(?P=dash)(?P<day>\d\d) "
+        rb"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?\b"
     ),
 )
 
 _DATED = (
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}"
     r"|(?:[A-Z](?:\d{4})?\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d/\d\d) \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d"
+    r"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d|\d\d\.\d\d\.\d\d\|\d\d:\d\d:\d\d"
     r"|(?:\d\d)?\d\d[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d))?"
 )
 #: Seconds or milliseconds since 1970.
@@ -48,9 +49,14 @@ SINCE_1970 = r"\d{13}(?!\d)|\d{9,10}(?:\.\d{1,12})?"
 DATED_MOMENT = rf"\[?(?:{_DATED})\]?"
 #: The same, or seconds or milliseconds since 1970.
 MOMENT = rf"\[?(?:{_DATED}|{SINCE_1970})\]?"
-# As Hugging Face's examples log.
-_MONTH_FIRST = re.compile(
-    _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)"
+# As Hugging Face's examples log, and as ST-GCN and its like.
+_MONTH_FIRST = (
+    re.compile(
+        _BEFORE + rb"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d)"
+    ),
+    re.compile(
+        _BEFORE + rb"(?P<month>\d\d)\.(?P<day>\d\d)\.(?P<year>\d\d)\|(?P<time>\d\d:\d\d:\d\d)"
+    ),
 )
 # As glog and absl log, the year from glog 0.5 on.
 _GLOG = re.compile(
@@ -71,7 +77,7 @@ _WITHOUT_YEAR = (_GLOG, _SYSLOG, _MONTH_DAY)
 _SECONDS_BEFORE = re.compile(
     _BEFORE + rb"(?P<seconds>[12]\d{9})(?:\.(?P<fraction>\d{1,12}))?(?=[\s\]])"
 )
-_DATED_FORMS = (_MONTH_FIRST, _SECONDS_BEFORE, *_WITHOUT_YEAR, *_STAMPS)
+_DATED_FORMS = (*_MONTH_FIRST, _SECONDS_BEFORE, *_WITHOUT_YEAR, *_STAMPS)
 # Seconds or milliseconds alone.
 _MOMENT_FORMS = tuple(
     re.compile(rb"[ \[\]]*(?P<seconds>\d%b[ \[\]]*\Z" % rest)

@@ -17,6 +17,7 @@ from support.printed_steps import BATCH, LABELS, PROGRAMS, SIZE, Program, Truth,
 
 from stallscope.errors import UnreadableError
 from stallscope.parsers import PARSERS, Parsed, read
+from stallscope.parsers.formats.printed_steps.rates import printed_settings
 from stallscope.parsers.launcher_output import output_by_rank
 from stallscope.parsers.lines.timestamps import written_at
 from stallscope.parsers.registry import START_BYTES, by_name, recognise
@@ -470,6 +471,22 @@ def test_the_batch_of_a_step_is_the_micro_batch() -> None:
     )
     (log,) = parsed(program, said + program.text())
     assert log.log.facts["batch_size"] == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "batch"),
+    [
+        (
+            b'  elasticity_config ............ {\n    "min_train_micro_batch_size_per_gpu": 1,\n}\n'
+            b"  train_batch_size ............. 48\n  train_micro_batch_size_per_gpu  6\n",
+            6,
+        ),
+        (b"use it like this:\n    loader = Loader(data, batch_size=1)\n", None),
+        (b"args = Namespace(data='x', batch_size=6)\n", 6),
+    ],
+)
+def test_a_batch_size_is_one_that_training_has(said: bytes, batch: int | None) -> None:
+    assert printed_settings(said, ranks=None).rank_batch == batch
 
 
 def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:

@@ -35,10 +35,10 @@ _MOST_OF_ONE_LINE = 3
 _VARIES = 0.05
 
 # In lower case. tf_cnn_benchmarks prints "Batch size:  256 global", MLPerf's loggers
-# "global_batch_size: {"value": 256".
+# "global_batch_size: {"value": 256", DeepSpeed dots up to a column, or two blanks.
 _SIZE = re.compile(
     rb"batch[_ -]?size(?P<per>[_ -]per[_ -](?:gpu|device|rank|replica|worker))?"
-    rb"(?:[\"']?\]?\s{0,40}(?:[:=]|is|\|)\s{0,40}[\"']?|(?:\", |: \{)\"value\": )"
+    rb"(?:[\"']?\]?\s{0,40}(?:[:=]|is|\||\.{2,40})\s{0,40}[\"']?|  |(?:\", |: \{)\"value\": )"
     rb"(?P<size>\d{1,8})\b(?!\.\d)(?P<all> global\b)?"
 )
 # As an option of a command.
@@ -53,7 +53,9 @@ _WHOLE = re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?$")
 _OF_A_RANK = re.compile(
     rb"(?:per[_ -](?:gpu|device|rank|replica|worker)|local|micro)[_ -]?(?:train[_ -]?)?$"
 )
-_OTHER = re.compile(rb"(?:eval|val|valid|validation|test)[_ -]?$")
+_OTHER = re.compile(rb"(?:eval|val(?:id(?:ation)?)?|test|min|max)[_ -]?(?:(?:train|micro)[_ -]?)*$")
+# A call with a variable, which no settings print.
+_IN_CODE = re.compile(rb"\w\([a-z_][\w.]{0,40}, ")
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,8 @@ def rate_samples(
     if rank_batch is not None and ranks > 1 and abs(per_step / rank_batch - ranks) < _WHOLE_RANKS:
         why = f"{agreement}: {ranks:,} times the batch of one rank, {rank_batch:,}"
         return RateSamples(ranks * rank_batch, "all ranks", why)
-    printed = [f"{batch:,} of {whose}" for whose, batch in _batches(settings)]
-    unlike = (
-        f"unlike the batch sizes ({', '.join(printed)})" if printed else "no batch size is known"
-    )
+    printed = ", ".join(f"{batch:,} of {whose}" for whose, batch in _batches(settings))
+    unlike = f"unlike the batch sizes ({printed})" if printed else "no batch size is known"
     return RateSamples(per_step, None, f"{agreement}, {unlike}")
 
 
@@ -431,9 +431,9 @@ def _batch_sizes(head: bytes) -> dict[str, int]:
     """Return the first batch size of a rank, of all ranks, and of unknown meaning."""
     sizes: dict[str, int] = {}
     for match in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
-        before = head[max(match.start() - _BEFORE_BYTES, 0) : match.start()]
-        size = int(match["size"])
-        if size and not _OTHER.search(before):
+        line = head[head.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+        before, size = line[-_BEFORE_BYTES:], int(match["size"])
+        if size and not (_OTHER.search(before) or _IN_CODE.search(line)):
             whose = _whose(match, before)
             # nanoGPT prints its configuration first, and then what the command line overrides.
             if whose not in sizes or before.endswith(b"overriding: "):
