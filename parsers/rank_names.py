@@ -68,11 +68,10 @@ _PAIRS = (
         re.compile(rb"global_rank: (?P<rank>\d{1,6}), member: \d{1,6}/(?P<size>\d{1,6})\b"),
     ),
     # timm and OpenCLIP.
-    _Wording(b", total ", re.compile(rb"process (?P<rank>\d{1,6}), total (?P<size>\d{1,6})\b")),
     _Wording(
         b", total ",
         re.compile(
-            rb"process \(global: (?P<rank>\d{1,6}), local \d{1,6}\), total (?P<size>\d{1,6})\b"
+            rb"process (?:\(global: )?(?P<rank>\d{1,6})(?:, local \d{1,6}\))?, total (?P<size>\d{1,6})\b"
         ),
     ),
     _Wording(
@@ -144,6 +143,8 @@ _BATCHES = tuple(
 _NCCL = _Wording(
     b" nranks ", re.compile(rb"nccl info comm \S{1,40} rank \d{1,6} nranks (\d{1,6})\b")
 )
+# Paddle's, of all ranks.
+_RING = _Wording(b" ring id: 0", re.compile(rb"nccl context nranks: (\d{1,6})[^\n]+ ring id: 0\b"))
 # nanotron's labels have the place of a rank in each dimension.
 _PLACES = re.compile(rb"\|dp=(\d{1,6})\|pp=(\d{1,6})\|tp=(\d{1,6})[|\]]")
 _NEW_COMMUNICATOR = _SIZES[0].form
@@ -319,10 +320,11 @@ def _stated_sizes(head: bytes, ranks: Collection[int]) -> set[int]:
         sizes = _numbers_of(wording, head)
         if sizes:
             return sizes
-    # Parts of a job have communicators as well.
+    # Parts of a job have communicators as well, and before its last start it may have had others.
     in_nccl = _numbers_of(_NCCL, head)
-    if in_nccl:
-        return {max(in_nccl)}
+    ring = [int(match[1]) for match in _stated(_RING, head)][-1:]
+    if in_nccl or ring:
+        return {max([*in_nccl, *ring])}
     if len(ranks) > 1 and {*ranks} == {*range(len(ranks))}:
         return {len(ranks)}
     return _size_of_places(head) or _size_of_batches(head)

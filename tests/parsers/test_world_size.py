@@ -68,6 +68,15 @@ KERAS = "".join(
         ("num_gpus: 8\nnum_nodes: 4\n", None, None),
         ("num_gpus: 8\nnum_nodes: 1\n", None, 8),
         ("NCCL INFO comm 0x5 rank 1 nranks 8 x\nNCCL INFO comm 0x6 rank 1 nranks 2 x\n", None, 8),
+        # Paddle: a start on two ranks, then one on four, two of which share a model.
+        (
+            "".join(
+                f"init nccl context nranks: {size} local rank: 0 gpu id: 0 ring id: {ring}\n"
+                for size, ring in ((2, 0), (2, 10), (4, 0), (2, 3))
+            ),
+            None,
+            4,
+        ),
         ("[INFO|DP=0|PP=0|TP=0|h] a\n[INFO|DP=1|PP=0|TP=0|h] a\n", None, 2),
         ("[INFO|DP=0|PP=0|TP=0] a\n[INFO|DP=1|PP=0|TP=1] a\n", None, None),
         (
