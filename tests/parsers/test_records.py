@@ -530,6 +530,17 @@ def test_a_summary_without_the_number_of_steps_is_not_confirmed() -> None:
     assert (steps, ms) == (pytest.approx(1000, rel=0.01), pytest.approx(361, rel=0.01))
 
 
+def test_records_of_each_step_count_the_steps_of_a_summary() -> None:
+    records = [{"loss": 1.5, "learning_rate": 1e-5, "epoch": n / 90} for n in range(1, 901)]
+    summary = {"train_runtime": 11174.986, "train_steps_per_second": 0.081, "epoch": 10.0}
+    text = printed([*records, summary]).encode()
+    assert PARSER.recognises("train.log", text)
+    (steps,), (ms,) = windows_of(PARSER.parse("train.log", text))
+    assert (steps, ms) == (900, pytest.approx(11_174_986 / 900))
+    # Those of every second step tell no number.
+    assert not PARSER.recognises("train.log", printed([*records[::2], summary]).encode())
+
+
 def bars(count: int) -> str:
     states = (
         f"{100 * n // 1000:3}%|██        | {n}/1000 [{int(0.3 * n) // 60:02}:{int(0.3 * n) % 60:02}"

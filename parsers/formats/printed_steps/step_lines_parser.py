@@ -255,11 +255,19 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
     if counted_steps is not None and counted_steps[end] > 0:
         steps = int(counted_steps[end])
     # The rate is rounded to the thousandth, and counts the steps before a restart.
-    agrees = bool(steps) and abs(by_rate - steps) <= 0.5e-3 * took + 1
+    half = 0.5e-3 * took + 1
+    evaluations, epochs = (
+        records.figures.get(name, np.full(len(records), np.nan))
+        for name in ("eval_runtime", "epoch")
+    )
+    logged = int((~np.isnan(epochs) & np.isnan(runtime) & np.isnan(evaluations))[:end].sum())
+    if len(ends) == 1 and not steps and logged > half > abs(by_rate - logged):
+        # Each step has a record.
+        steps = logged
+    agrees = bool(steps) and abs(by_rate - steps) <= half
     steps = steps or round(by_rate)
     continued = [int(text) for text in _CONTINUES.findall(data)]
     first = continued[-1] if continued else 0
-    evaluations = records.figures.get("eval_runtime", np.zeros(len(records)))
     evaluated = float(np.nansum(evaluations[:end]))
     if steps <= first or evaluated >= took:
         return None
