@@ -17,14 +17,19 @@ import pyarrow as pa
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Ints
+from stallscope.errors import UnreadableError
 from stallscope.run import Log, Problem
 
 from .base import INTERVAL_ROWS, STEP_ROWS, Parsed, table_of
+from .lines.line_blocks import Column
 from .lines.timestamps import Timestamp
+from .window_lines import half_unit
 
 #: Times that are later on a log's clock are damage.
 LATEST_NS = 2**62
 _MICROSECOND_MS = 1e-3
+# No program prints durations of epochs more precisely than this.
+_LEAST_HALF_MS = 0.5
 
 # An interval: the rank, the kind, the epoch, its start and its end.
 _Row = tuple[int, str, "int | None", int, int]
@@ -192,3 +197,97 @@ def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
         return known | local
     clock = f"{local['clock']}; the year is assumed, the lines have none"
     return known | local | {"clock": clock, "year_assumed": True}
+
+
+# -- Epochs in lines: between timestamps, or as printed -------------------------------------------
+
+
+class Epochs(NamedTuple):
+    """Epochs as columns, in nanoseconds on the log's clock."""
+
+    #: Counted from 0.
+    number: Ints
+    begin: Ints
+    end: Ints
+    #: Half of the unit that their durations are rounded to, milliseconds.
+    half_ms: float
+    #: The number of first epochs whose time is unknown.
+    untimed: int = 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the facts about the epochs for a log."""
+        return {
+            "epoch_precision_ms": self.half_ms,
+            "first_epoch": int(self.number.min()) - self.untimed,
+        }
+
+    def table(self, path: str, rank: int) -> pa.Table:
+        """Make the intervals of a rank's epochs.
+
+        Raises:
+            UnreadableError: if they take longer than any epochs do.
+        """
+        if self.end.max(initial=0) > LATEST_NS:
+            raise UnreadableError(
+                f"{path}: its epochs take a century: these are no times of epochs"
+            )
+        return epochs_table(rank, self.number, self.begin, self.end)
+
+
+def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
+    """Return the printed number of the first epoch, 0 or 1."""
+    lowest = (int(each["epoch"].min()) for each in columns if "epoch" in each)
+    return int(min(lowest, default=0) == 1)
+
+
+def epochs_between_lines(
+    columns: Mapping[str, Column], zero: int, first: int, *, at_end: bool = False
+) -> Epochs:
+    """Measure epochs from their first line to that of the next epoch; the end of the last is unknown.
+
+    If each has one line at its end, the start of the first is unknown.
+
+    Args:
+        columns: fields of a rank's lines: ``epoch``, and ``training`` if several begin with one epoch.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+        at_end: whether each epoch has one line, at its end.
+    """
+    timed = np.flatnonzero(columns["timed"])
+    number, ns = columns["epoch"][timed], columns["ns"][timed]
+    training = columns.get("training", columns["epoch"])[timed]
+    begins = (number[1:] != number[:-1]) | (training[1:] != training[:-1])
+    at = np.flatnonzero(np.append(True, begins)[: len(number)])
+    begin, end = at[:-1], at[1:]
+    if len(end) and np.median(end - begin) == 1:
+        # A second line about an epoch is that of a job that has begun it again.
+        begin = end - 1
+    fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
+    begin, end = begin[fits], end[fits]
+    # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
+    rounded = columns["resolution_ns"][timed][np.append(begin, end)]
+    half_ms = int(rounded.max(initial=0)) / 1e6
+    of_each = number[end if at_end else begin] - first
+    return Epochs(of_each, ns[begin] - zero, ns[end] - zero, half_ms, int(at_end))
+
+
+def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
+    """Return epochs with printed durations: each ends when its line was printed.
+
+    Args:
+        columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
+        zero: the timestamp at which the log's clock is 0.
+        first: the number of the first epoch, as printed.
+    """
+    seconds, timed = columns["seconds"], columns["timed"]
+    took = np.rint(seconds * 1e9).astype(np.int64)
+    # An epoch without a timestamp follows the one before it.
+    since = np.cumsum(took)
+    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
+    end = since.copy()
+    known = timed_at >= 0
+    at = timed_at[known]
+    end[known] += columns["ns"][at] - zero - since[at]
+    half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
+    return Epochs(columns["epoch"] - first, end - took, end, half_ms)

@@ -93,15 +93,27 @@ class StepLines:
         return np.asarray(alone & (alone.sum() < _FEW_JUMPS * len(alone)))
 
     @cached_property
+    def training(self) -> Ints:
+        """Number the trainings of the log: each begins again with the first step of the first epoch."""
+        epoch = self.of("epoch")
+        if epoch is None or not len(self):
+            return np.zeros(len(self), np.int64)
+        change = np.diff(epoch, prepend=epoch[0])
+        is_first, again = epoch == epoch.min(), self.begins & (change == 0) & (self.piece > 0)
+        begins = is_first & (change < 0)
+        # Steps that are counted again within other epochs are those of parts of an epoch.
+        if not is_first.all() and not (again & ~is_first).any():
+            begins |= is_first & again & (self.so_far == self.so_far[is_first].min())
+        return np.cumsum(begins)
+
+    @cached_property
     def apart(self) -> Bools:
         """Mark lines before which lines are missing, or another training of the log begins."""
-        epoch = self.of("epoch")
-        if not len(self) or (epoch is None and self._has_equal_pieces):
+        if not len(self) or (self.of("epoch") is None and self._has_equal_pieces):
             return self.jumps
         # Without printed epochs, pieces of different lengths may be trainings.
-        again = self.piece > 0 if epoch is None else epoch == epoch.min()
-        falls = self.begins if epoch is None else np.append(False, np.diff(epoch) < 0)
-        return np.asarray(self.jumps | (falls & again))
+        training = self.piece if self.of("epoch") is None else self.training
+        return np.asarray(self.jumps | (np.diff(training, prepend=0) > 0))
 
     @cached_property
     def restarts(self) -> Bools:

@@ -32,12 +32,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.arrays.stats import passes
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError, UsageError
 from stallscope.run import Problem
 
 from ..base import PATTERN, Parsed, Parser
-from ..epochs_only import clock_facts, epochs_log, in_one_file, rounded_to
+from ..epochs_only import (
+    Epochs,
+    clock_facts,
+    epochs_as_printed,
+    epochs_between_lines,
+    epochs_log,
+    first_epoch,
+    in_one_file,
+    rounded_to,
+)
 from ..launcher_output import (
     Labels,
     LineField,
@@ -54,12 +64,6 @@ from ..rank_names import FROM_LABELS, rank_in
 from ..window_lines import HALF, by_rank, decimals_of
 from ..work_lines import WorkLines
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note
-from .printed_steps.rank_logs import (
-    Epochs,
-    epochs_as_printed,
-    epochs_between_lines,
-    first_epoch,
-)
 
 # The most digits of whole numbers, and before the point of others.
 _MOST_DIGITS: Mapping[str, int] = {
@@ -218,7 +222,11 @@ class LinePatternParser(Parser):
 
 
 def epoch_logs(
-    path: str, ranks: Mapping[int, Mapping[str, Column]], known_from: str
+    path: str,
+    ranks: Mapping[int, Mapping[str, Column]],
+    known_from: str,
+    *,
+    at_end: bool = False,
 ) -> list[Parsed]:
     """Make a log of each rank whose lines are about epochs.
 
@@ -226,6 +234,7 @@ def epoch_logs(
         path: the file.
         ranks: the fields of each rank's lines: ``epoch``, ``timed``, and ``seconds`` if printed.
         known_from: what the lines are, for the report.
+        at_end: whether each epoch has one line, at its end.
     """
     stamps = [columns["ns"][columns["timed"]] for columns in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
@@ -235,7 +244,11 @@ def epoch_logs(
         if "seconds" in columns:
             epochs = epochs_as_printed(columns, zero, first)
         else:
-            epochs = epochs_between_lines(columns, zero, first)
+            epochs = epochs_between_lines(columns, zero, first, at_end=at_end)
+        trainings = int(passes(epochs.number).max(initial=0)) + 1
+        problems = [] if len(epochs.number) else [Problem(path, _NO_TIMES)]
+        if trainings > 1:
+            problems.append(Problem(path, _SEVERAL.format(trainings)))
         log = epochs_log(
             path,
             rank=rank,
@@ -243,12 +256,16 @@ def epoch_logs(
             # Whether the job was complete is unknown.
             ended=False,
             tables=[epochs.table(path, rank)],
-            problems=[] if len(epochs.number) else [Problem(path, _NO_TIMES)],
+            problems=problems,
         )
         logs.append(log)
     return logs
 
 
+_SEVERAL = (
+    "the log has {:,} trainings, as epochs begin again with the first one: the mean epoch is that of "
+    "the last one"
+)
 _NO_TIMES = "the lines have no times: they have no timestamps, or there is only one line"
 
 

@@ -413,7 +413,7 @@ def test_healthy_series_have_no_patterns(kind: str) -> None:
             ms = 1e2 * HEALTHY[kind](rng, length)
             epoch = np.arange(length) // max(length // int(rng.integers(3, 12)), 2)
             ones = np.ones(length, np.int64)
-            windows = RankWindows(0, np.arange(length), ones, ms, None, epoch)
+            windows = RankWindows(0, np.arange(length), ones, ms, None, epoch, 0 * ones)
             rounded_ms = 50.0 if kind == "in whole seconds" else 0.0
             slow = slow_windows([windows], np.arange(length) > 0, rounded_ms)
             costs = [windows.cost for windows in slow[:3] if windows is not None]

@@ -15,7 +15,7 @@ def drawn(rank: int, random: np.random.Generator, *, single: bool = False) -> Ra
     steps = np.ones(count, np.int64) if single else random.integers(1, 9, count)
     gaps = random.integers(0, 6, count) * (random.random(count) < 0.2)
     step = np.cumsum(steps + gaps) - steps
-    return RankWindows(rank, step, steps, random.random(count), None, None)
+    return RankWindows(rank, step, steps, random.random(count), None, None, np.zeros_like(step))
 
 
 def of_steps(windows: RankWindows, first: int) -> dict[int, float]:
@@ -61,7 +61,7 @@ def test_the_longest_window_of_a_cell_has_its_step_and_rank() -> None:
     ms = [np.full(1000, 300.0) for _ in range(400)]
     ms[7][503] = 900.0
     ranks = [
-        RankWindows(at, np.arange(1000) * 10, steps, rank_ms, None, None)
+        RankWindows(at, np.arange(1000) * 10, steps, rank_ms, None, None, np.zeros_like(steps))
         for at, rank_ms in enumerate(ms)
     ]
     rows = [[at, at + 1, at + 2, at + 3] for at in range(0, 400, 4)]
@@ -76,7 +76,7 @@ def test_the_longest_window_of_a_cell_has_its_step_and_rank() -> None:
 def test_steps_that_were_made_again_count_twice() -> None:
     step = np.array([0, 10, 20, 10, 20])
     ms = np.array([100.0, 100.0, 100.0, 300.0, 300.0])
-    again = RankWindows(0, step, np.full(5, 10), ms, None, None)
+    again = RankWindows(0, step, np.full(5, 10), ms, None, None, np.zeros_like(step))
     heat_map = window_map([again], [[0]], 0)
     assert heat_map.edges.tolist() == [0, 10, 20, 30]
     assert heat_map.mean.tolist() == [[100.0, 200.0, 200.0]]

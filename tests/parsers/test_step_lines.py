@@ -435,6 +435,60 @@ def test_an_epoch_that_a_job_begins_again_lasts_from_then_on() -> None:
     assert took.tolist() == [30 * 10**9] * 9
 
 
+def test_lines_with_a_loss_are_at_the_end_of_their_epochs(tmp_path: Path) -> None:
+    """Each of four folds is a training: the time before its first line is that of no epoch."""
+    lines, when = [], BEGAN
+    for fold in range(4):
+        for epoch in range(1, 7):
+            when += timedelta(seconds=120 + epoch + fold)
+            lines.append(f"{with_ms(when)} - INFO - Epoch {epoch}: Train Loss: 2.{9 - epoch}1")
+        lines.append(f"{with_ms(when)} - INFO - Fold {fold}: test_ap = 0.4{fold}")
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    (run,) = read_place(str(tmp_path))
+    analysis = analyse(run)
+    assert analysis.epochs == 20
+    assert analysis.epoch_times is not None
+    assert [(each.fit, each.epoch, round(each.s)) for each in analysis.epoch_times.epochs] == [
+        (fold, epoch - 1, 120 + epoch + fold) for fold in range(4) for epoch in range(2, 7)
+    ]
+    assert analysis.epoch_times.mean_s == pytest.approx(120 + 4 + 3)
+    assert "the log has 4 trainings" in " ".join(problem.what for problem in run.problems)
+
+
+@pytest.mark.parametrize("slower", [False, True], ids=["even", "one becomes slower"])
+def test_changes_between_trainings_of_a_log_are_none_of_its_steps(
+    slower: bool, tmp_path: Path
+) -> None:
+    """The first training ends in its first epoch; the others differ in their steps' time."""
+    lines = []
+    for step_s, epochs, last in ((0.9, 1, 3), (0.6, 6, 6), (0.95, 10, 6), (0.6, 8, 6)):
+        elapsed = 0.0
+        for epoch in range(epochs):
+            for n in range(1, last + 1):
+                becomes = 1.5 if slower and step_s == 0.95 and epoch >= 5 else 1.0
+                elapsed += 1000 * step_s * becomes * (1 + 0.01 * (n % 3))
+                lines.append(
+                    f"epoch {epoch}, iter {n * 1000}, avg. loss 2.{n}1, time elapsed {elapsed:.2f} sec"
+                )
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    (run,) = read_place(str(tmp_path))
+    analysis = analyse(run)
+    assert analysis.printed is not None
+    assert (analysis.epochs, len(analysis.changes)) == (25, int(slower))
+    assert (analysis.printed.slowdown > 0.02) == slower
+    assert "the log has 4 trainings" in " ".join(problem.what for problem in run.problems)
+
+
+def test_parts_of_epochs_that_count_alike_are_no_trainings() -> None:
+    lines = [
+        f"{at(STEP_S * (600 * epoch + 300 * part + n))} epoch: {epoch} step: {n}, loss is 2.5"
+        for epoch in (1, 2, 3)
+        for part in (0, 1)
+        for n in range(1, 301, 10)
+    ]
+    assert "steps_after_training" not in read("\n".join(lines).encode()).log.facts
+
+
 def test_means_so_far_are_known_from_lines_that_become_more_frequent() -> None:
     """The first step takes half a minute, and is in all means."""
     numbers = [*range(50, 401, 50), *range(402, 801, 2)]

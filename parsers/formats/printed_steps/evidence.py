@@ -86,6 +86,8 @@ class Evidence:
     known_from: str = KNOWN_FROM
     #: Whether each line is about an epoch: ``epoch`` takes the place of ``step``.
     of_epochs: bool = False
+    #: Whether these lines are at the end of their epochs, as they have its loss.
+    at_end: bool = False
     #: Steps that a restarted job trained again; None without any.
     repeated: Repeated | None = None
 
@@ -138,7 +140,9 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
         return NO_TIMES
     fields = {*_OF_EPOCHS} & {*evidence.columns}
     columns = {name: evidence.columns[name] for name in fields}
-    return replace(evidence, columns={**columns, "epoch": evidence.columns["step"]}, of_epochs=True)
+    columns["epoch"] = evidence.columns["step"]
+    at_end = any("loss" in name for name in lines.sole.kind.words)
+    return replace(evidence, columns=columns, of_epochs=True, at_end=at_end)
 
 
 # -- times -----------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,12 @@ from stallscope.run import Problem
 from ...base import Parsed
 from ...epochs_only import (
     LATEST_NS,
+    Epochs,
     clock_facts,
+    epochs_as_printed,
+    epochs_between_lines,
     epochs_log,
-    epochs_table,
+    first_epoch,
     windows_table,
 )
 from ...lines.line_blocks import Column
@@ -39,7 +42,6 @@ from ...window_durations import Durations
 from ...window_lines import (
     StepLines,
     by_rank,
-    half_unit,
     step_lines,
     without_repeated,
 )
@@ -55,8 +57,6 @@ from .trainers import Meaning
 NO_RANK = -1
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
-# No program prints durations of epochs more precisely than this.
-_LEAST_HALF_MS = 0.5
 
 
 def logs_of(
@@ -174,7 +174,9 @@ def _epochs(
 ) -> Epochs | None:
     if epoch_lines is not None:
         return epochs_as_printed(epoch_lines, zero, first)
-    return None if lines.of("epoch") is None else epochs_between_lines(lines.columns, zero, first)
+    if lines.of("epoch") is None:
+        return None
+    return epochs_between_lines({**lines.columns, "training": lines.training}, zero, first)
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
 
 
 def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
-    """Return the steps of windows in or before which lines name other work."""
+    """Return the steps of windows in or before which lines name other work, or trainings begin."""
     facts: dict[str, Any] = {}
     for work in WORK_BETWEEN:
         counts = lines.of(work)
@@ -260,10 +262,17 @@ def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
             # The time before these lines is no pause of the job either.
             counts = np.cumsum(lines.apart) + (0 if counts is None else counts)
         if counts is not None:
-            named = np.diff(counts[windows.at], prepend=0) > 0
-            steps = (lines.last_step[windows.at] + 1)[named].tolist()
+            steps = _steps_after(counts, lines, windows)
             facts |= {f"steps_after_{work}": steps} if steps else {}
+    if lines.training.any():
+        facts["steps_after_training"] = _steps_after(lines.training, lines, windows)
     return facts
+
+
+def _steps_after(counts: Ints, lines: StepLines, windows: Durations) -> list[int]:
+    """Return the steps after windows in or before which a count rises."""
+    rises = np.diff(counts[windows.at], prepend=0) > 0
+    return [int(step) + 1 for step in lines.last_step[windows.at][rises]]
 
 
 def _has_rates(lines: StepLines) -> bool:
@@ -281,6 +290,12 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
     if lines.jumps.any():
         missing = int((lines.since - lines.own_steps).sum())
         yield f"the log lacks the lines about {missing:,} steps: the time of these is not used"
+    trainings = int(lines.training.max(initial=0)) + 1
+    if trainings > 1:
+        yield (
+            f"the log has {trainings:,} trainings, as epochs begin again with the first one: step times "
+            "are those of all of them, and changes are searched within each"
+        )
     if lines.restarts.any():
         again = counted(int(lines.restarts.sum()), "time")
         yield f"the program started again {again}: the time before its next step is that of no step"
@@ -313,87 +328,6 @@ def _windows(
         steps=windows.steps,
         data=None if data is None else np.rint(data * windows.steps * 1e9).astype(np.int64),
     )
-
-
-# -- Epochs in lines: between timestamps, or as printed -------------------------------------------
-
-
-class Epochs(NamedTuple):
-    """Epochs as columns, in nanoseconds on the log's clock."""
-
-    #: Counted from 0.
-    number: Ints
-    begin: Ints
-    end: Ints
-    #: Half of the unit that their durations are rounded to, milliseconds.
-    half_ms: float
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Return the facts about the epochs for a log."""
-        return {"epoch_precision_ms": self.half_ms, "first_epoch": int(self.number.min())}
-
-    def table(self, path: str, rank: int) -> pa.Table:
-        """Make the intervals of a rank's epochs.
-
-        Raises:
-            UnreadableError: if they take longer than any epochs do.
-        """
-        if self.end.max(initial=0) > LATEST_NS:
-            raise UnreadableError(
-                f"{path}: its epochs take a century: these are no times of epochs"
-            )
-        return epochs_table(rank, self.number, self.begin, self.end)
-
-
-def first_epoch(columns: Iterable[Mapping[str, Column]]) -> int:
-    """Return the printed number of the first epoch, 0 or 1."""
-    lowest = (int(each["epoch"].min()) for each in columns if "epoch" in each)
-    return int(min(lowest, default=0) == 1)
-
-
-def epochs_between_lines(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Measure epochs from their first line to that of the next epoch; the end of the last is unknown.
-
-    Args:
-        columns: fields of a rank's lines, ``epoch`` among them.
-        zero: the timestamp at which the log's clock is 0.
-        first: the number of the first epoch, as printed.
-    """
-    timed = np.flatnonzero(columns["timed"])
-    number, ns = columns["epoch"][timed], columns["ns"][timed]
-    at = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
-    begin, end = at[:-1], at[1:]
-    if len(end) and np.median(end - begin) == 1:
-        # A second line about an epoch is that of a job that has begun it again.
-        begin = end - 1
-    fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
-    begin, end = begin[fits], end[fits]
-    # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
-    rounded = columns["resolution_ns"][timed][np.append(begin, end)]
-    half_ms = int(rounded.max(initial=0)) / 1e6
-    return Epochs(number[begin] - first, ns[begin] - zero, ns[end] - zero, half_ms)
-
-
-def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
-    """Return epochs with printed durations: each ends when its line was printed.
-
-    Args:
-        columns: fields of a rank's lines, ``epoch`` and ``seconds`` among them.
-        zero: the timestamp at which the log's clock is 0.
-        first: the number of the first epoch, as printed.
-    """
-    seconds, timed = columns["seconds"], columns["timed"]
-    took = np.rint(seconds * 1e9).astype(np.int64)
-    # An epoch without a timestamp follows the one before it.
-    since = np.cumsum(took)
-    timed_at = np.maximum.accumulate(np.where(timed, np.arange(len(timed)), -1))
-    end = since.copy()
-    known = timed_at >= 0
-    at = timed_at[known]
-    end[known] += columns["ns"][at] - zero - since[at]
-    half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
-    return Epochs(columns["epoch"] - first, end - took, end, half_ms)
 
 
 # -- What tells whether two logs are of the same job ----------------------------------------------

@@ -339,7 +339,8 @@ def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
     columns = evidence.columns
     if evidence.of_epochs:
         rank = np.where(columns["rank"] < 0, rank_in(path)[0] or 0, columns["rank"])
-        first, *others = epoch_logs(path, by_rank({**columns, "rank": rank}), KNOWN_FROM_EPOCHS)
+        ranks = by_rank({**columns, "rank": rank})
+        first, *others = epoch_logs(path, ranks, KNOWN_FROM_EPOCHS, at_end=evidence.at_end)
         return [with_year_note(first, columns), *others]
 
     def settings(text: bytes, ranks: int | None) -> PrintedSettings:

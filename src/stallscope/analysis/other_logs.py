@@ -55,7 +55,7 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
         bottleneck=analysis.bottleneck if _has_failed(analysis) else without_steps(times),
         samples_per_second=samples_of_all_ranks(analysis.run, times),
         findings=find_in_messages(analysis.run),
-        epochs=len({(epoch.fit, epoch.epoch) for epoch in times.epochs}),
+        epochs=times.count,
         epoch_times=times,
     )
     printed = printed_steps(analysis.run)

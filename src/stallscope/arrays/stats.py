@@ -160,6 +160,12 @@ def evenly(number: int, most: int) -> Ints:
     return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
 
 
+def passes(numbers: Ints) -> Ints:
+    """Number the passes of a series: each fall to its lowest number begins another one."""
+    falls = np.diff(numbers, prepend=numbers[:1]) < 0
+    return np.cumsum(falls & (numbers == (numbers.min() if len(numbers) else 0)))
+
+
 def robust_sd(values: npt.ArrayLike) -> float:
     """Estimate the standard deviation of normal values from their median absolute deviation."""
     array = np.asarray(values, np.float64)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.arrays.stats import passes
 from stallscope.run import Log, Run
 
 
@@ -16,7 +20,8 @@ class EpochTime:
     """How long an epoch took on a rank, validation included; the precision is a half width."""
 
     rank: int
-    #: Fits of one job are counted from 0, and epochs within them as training counts them, from 0.
+    #: Fits of one job, and trainings of one log, are counted from 0, and epochs within them as training
+    #: counts them, from 0.
     fit: int
     epoch: int
     s: float
@@ -30,6 +35,7 @@ class EpochTimes:
     #: The source of the logs and their precision, in words.
     known_from: str
     precision: str
+    #: The epochs of each fit in the order in which they were trained; a restart may repeat some.
     epochs: tuple[EpochTime, ...]
     #: The mean over the epochs of the last fit, without the first, which includes tracing.
     mean_s: float | None
@@ -41,6 +47,11 @@ class EpochTimes:
     metric_step_ms: float | None
     #: The throughput of one rank over the same epochs.
     samples_per_second_per_rank: float | None
+
+    @property
+    def count(self) -> int:
+        """Count the epochs, of the rank with most of them."""
+        return max(Counter(epoch.rank for epoch in self.epochs).values(), default=0)
 
 
 def epoch_times(run: Run) -> EpochTimes | None:
@@ -98,19 +109,42 @@ def steady_epochs(epochs: Sequence[EpochTime], first_epoch: object) -> list[Epoc
     return [epoch for epoch in of_last_fit if epoch.epoch != first_epoch] or of_last_fit
 
 
+class _Rows(NamedTuple):
+    """The epochs of a run's logs as columns, in the order in which each log has them."""
+
+    log: list[int]
+    fit: list[int]
+    epoch: list[int]
+    begin: list[int]
+    end: list[int]
+
+    @classmethod
+    def of(cls, run: Run) -> _Rows:
+        """Read them; where a log's epochs begin again with the first, so does a training."""
+        table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
+        log, begin, end = (arrow.numbers(table[name]) for name in ("log", "begin", "end"))
+        epoch = arrow.numbers(pc.fill_null(table["epoch"], 0)).astype(np.int64)
+        fit = np.array([each.part for each in run.logs], np.int64)[log]
+        order = np.argsort(log, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(log[order])) + 1):
+            fit[rows] += passes(epoch[rows])
+        return cls(*(column.tolist() for column in (log, fit, epoch, begin, end)))
+
+
 def _epochs(run: Run) -> tuple[EpochTime, ...]:
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
-    columns = [table[name].to_pylist() for name in ("log", "epoch", "begin", "end")]
-    epochs = [
-        _epoch(run.logs[log], number, end - begin)
-        for log, number, begin, end in zip(*columns, strict=True)
-    ]
-    return tuple(sorted(epochs, key=lambda epoch: (epoch.fit, epoch.epoch, epoch.rank)))
+    places: Counter[tuple[int, int]] = Counter()
+    placed = []
+    for log, fit, number, begin, end in zip(*_Rows.of(run), strict=True):
+        epoch = _epoch(run.logs[log], fit, number, end - begin)
+        # Ranks take turns.
+        placed.append((fit, places[log, fit], epoch.rank, epoch))
+        places[log, fit] += 1
+    return tuple(epoch for *_, epoch in sorted(placed, key=lambda each: each[:3]))
 
 
-def _epoch(log: Log, number: int | None, ns: int) -> EpochTime:
+def _epoch(log: Log, fit: int, number: int, ns: int) -> EpochTime:
     half = log.facts.get("epoch_precision_ms") or 0.0
-    return EpochTime(log.rank, log.part, number or 0, ns / 1e9, half / 1e3)
+    return EpochTime(log.rank, fit, number, ns / 1e9, half / 1e3)
 
 
 def _mean(run: Run, epochs: Sequence[EpochTime]) -> tuple[float | None, float | None]:
@@ -142,11 +176,9 @@ def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, f
     None if lines have no timestamps, or an epoch is missing.
     """
     half = recorded_number(run, "stamp_precision_ms")
-    table = run.intervals.filter(arrow.equal(run.intervals["kind"], "epoch"))
-    columns = [table[name].to_pylist() for name in ("log", "epoch", "end")]
     ends = {
-        (run.logs[log].rank, run.logs[log].part, number): end
-        for log, number, end in zip(*columns, strict=True)
+        (run.logs[log].rank, fit, number): end
+        for log, fit, number, _, end in zip(*_Rows.of(run), strict=True)
     }
     rank, fit = steady[0].rank, steady[0].fit
     numbers = sorted(epoch.epoch for epoch in steady if epoch.rank == rank)

@@ -134,7 +134,7 @@ class PrintedSteps:
     def epochs(self) -> int:
         """Count the epochs that have lines; 0 if lines do not name epochs."""
         epoch = self.whole.epoch
-        return 0 if epoch is None else len(np.unique(epoch))
+        return 0 if epoch is None else len({*zip(self.whole.training, epoch, strict=True)})
 
     @property
     def steps(self) -> int:
@@ -181,11 +181,16 @@ class PrintedSteps:
     def slowdown(self) -> float:
         """Return the share of steps' time that they take longer than before they became slower."""
         steady = self.whole.chosen(~self.is_warm_up)
-        level = np.full(len(steady), self.changes[0].before_ms if self.changes else 0.0)
-        for change in self.changes:
-            level[steady.step >= change.step] = change.after_ms
-        longer = level - np.minimum.accumulate(level)
-        return float(longer @ steady.steps) / max(1e3 * self.steady_s, 1e-9)
+        longer_ms = sum(self._slowed_ms(steady, *part) for part in steady.trainings)
+        return longer_ms / max(1e3 * self.steady_s, 1e-9)
+
+    def _slowed_ms(self, steady: RankWindows, begin: int, end: int) -> float:
+        step = steady.step[begin:end]
+        changes = [change for change in self.changes if step[0] < change.step <= step[-1]]
+        level = np.full(len(step), changes[0].before_ms if changes else 0.0)
+        for change in changes:
+            level[step >= change.step] = change.after_ms
+        return float((level - np.minimum.accumulate(level)) @ steady.steps[begin:end])
 
     @cached_property
     def whole(self) -> RankWindows:
@@ -391,13 +396,17 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 
 
 def _changes(windows: RankWindows, regular: Bools) -> tuple[ChangePoint, ...]:
-    """Return changes; windows that are slow for another reason are no sign of them."""
+    """Return changes within trainings; windows that are slow for another reason are no sign of them."""
     ms = np.where(regular, usual_without(windows.ms, regular), windows.ms)
-    edges = [0, *split_points(ms, AROUND // 2), len(windows)]
-    return largest(
-        _change(windows, ms, begin, at, end)
-        for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
-    )
+    changes: list[ChangePoint] = []
+    for start, end in windows.trainings:
+        places = [start + at for at in split_points(ms[start:end], AROUND // 2)]
+        edges = [start, *places, end]
+        changes += (
+            _change(windows, ms, begin, at, stop)
+            for begin, at, stop in zip(edges, edges[1:], edges[2:], strict=False)
+        )
+    return largest(changes)
 
 
 def _change(windows: RankWindows, ms: Floats, begin: int, at: int, end: int) -> ChangePoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ class RankWindows:
     input_ms: Floats | None
     #: The epoch as printed, counted from 0; None if lines do not have it.
     epoch: Ints | None
+    #: The training of the log that it is of, counted from 0.
+    training: Ints
 
     def __len__(self) -> int:
         return len(self.step)
@@ -71,6 +74,7 @@ class RankWindows:
             self.ms[these],
             None if waits is None else waits[these],
             None if epoch is None else epoch[these],
+            self.training[these],
         )
 
     def joined(self, most: int) -> RankWindows:
@@ -110,6 +114,7 @@ class RankWindows:
             mean(self.ms),
             None if waits is None else mean(waits),
             None if epoch is None else epoch[first],
+            self.training[first],
         )
 
     def percentiles(self, *shares: float) -> tuple[float, ...]:
@@ -120,6 +125,12 @@ class RankWindows:
         before = np.cumsum(self.steps[order])
         at = np.searchsorted(before, np.array(shares) / 100 * before[-1])
         return tuple(self.ms[order][np.minimum(at, len(self) - 1)].tolist())
+
+    @property
+    def trainings(self) -> list[tuple[int, int]]:
+        """Return the first window of each training, and the one after its last."""
+        starts = np.flatnonzero(np.diff(self.training, prepend=-1)).tolist()
+        return [*pairwise([*starts, len(self)])]
 
     @property
     def begins_epoch(self) -> Bools:
@@ -251,16 +262,18 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         ms=(end - begin) / steps / 1e6,
         input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
         epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
+        training=np.zeros(len(steps), np.int64),
     )
     logs = [log for log in run.logs if log.rank == rank]
-    named = [
+    marked = [
         np.isin(
             windows.step + steps,
             [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
         )
-        for kind in ("validation", "checkpoint", "restart")
+        for kind in ("validation", "checkpoint", "restart", "training")
     ]
-    *named, restarts = named
+    *named, restarts, begins = marked
+    windows = replace(windows, training=np.cumsum(begins))
     excluded = named[0] | named[1]
     if excluded.mean() > _MOST_NAMED:
         named, excluded = [excluded & False] * 2, excluded & False
@@ -323,6 +336,7 @@ def _steps_of_rank(run: Run, rank: int, rows: pa.Table, recorder: bool) -> RankW
         ms=(end - begin) / 1e6,
         input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
         epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
+        training=np.zeros(len(step), np.int64),
     )
 
 
@@ -361,6 +375,7 @@ def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
         ms=np.mean([windows.ms for windows in alike], axis=0),
         input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
         epoch=first.epoch,
+        training=first.training,
     )
 
 
