@@ -24,6 +24,7 @@ from .base import INTERVAL_ROWS, STEP_ROWS, Parsed, table_of
 from .lines.line_blocks import Column
 from .lines.timestamps import Timestamp
 from .window_lines import half_unit
+from .work_lines import RESTART, begun_last
 
 #: Times that are later on a log's clock are damage.
 LATEST_NS = 2**62
@@ -264,6 +265,9 @@ def epochs_between_lines(
         # A second line about an epoch is that of a job that has begun it again.
         begin = end - 1
     fits = (number[end] > number[begin]) & (ns[end] >= ns[begin])
+    if columns.keys() >= {"step", RESTART}:
+        begin, is_whole = begun_last(columns["step"][timed], columns[RESTART][timed], begin, end)
+        fits &= is_whole
     begin, end = begin[fits], end[fits]
     # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]

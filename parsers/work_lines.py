@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
-from stallscope.arrays.types import Ints
+from stallscope.arrays.types import Bools, Ints
 
 from .launcher_output import Lines
 from .lines.line_blocks import Column, Needle, texts_of
@@ -23,6 +23,21 @@ WORK = {
         r"|(?:checkpoint|ckpt|model|state).{0,80}[^a-z_]saved)"
     ),
 }
+# Settings name such work, too: arguments, data sets, and ``key: value`` unless the value is a fraction,
+# as a result is. A key of one word is one if its value is a path, or in the lines below.
+_WORD_OF_VALUE = r"(?:n[^a]|i[^n]|[a-hj-mo-z])[\w./-]*(?:$|[^\w./(-])"
+_IS_FOLLOWED_BY_SETTING = (
+    r"(?:[ \t]?[:=][ \t]*|[ \t]+\.{2,}[ \t]*|[ \t]{2,})"
+    rf"(?:$|[\"'\[{{(/<]|{_WORD_OF_VALUE}|-?\d+(?:$|[^\d.%e/]))"
+)
+#: Settings in a line, for RE2.
+SETTING = (
+    r"(?im)--[a-z][\w-]*|\b[a-z]\w*_(?:datasets?|config|cfg)\b"
+    rf"|\b[a-z]\w*_\w*[\"']?{_IS_FOLLOWED_BY_SETTING}"
+    r"|^[ \t]*(?:- )?(?-i:[a-z]+):[ \t]*"
+    r"(?:[\"'][^\"']*[\"']|true|false|(?:[a-z][\w-]*)?[./][\w./-]*)?[ \t]*$"
+    r"|^[ \t]+(?:- )?(?-i:[a-z]+: [a-z]+)[ \t]*$"
+)
 # Texts of any such line.
 _WORK_NEEDLES = tuple(map(Needle, (b"val", b"Val", b"test", b"Test", b"sav", b"Sav")))
 #: The field with the number of restarts up to each line.
@@ -71,6 +86,8 @@ class WorkLines:
         # Digits name no work.
         end = np.minimum(end, start + _MOST_OF_LINE)
         texts = texts_of(block.digits_alike, start, end).dictionary_encode()
+        of_work = pc.replace_substring_regex(texts.dictionary, SETTING, "")
+        texts = pa.DictionaryArray.from_arrays(texts.indices, of_work)
         works = {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
         return {**works, **self._starts.counts(lines, steps)}
 
@@ -211,3 +228,18 @@ def _shapes(lines: Lines, at: Ints) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(
         texts.indices, pc.replace_substring_regex(texts.dictionary, "1+", "1")
     )
+
+
+def begun_last(step: Ints, restart: Ints, begin: Ints, end: Ints) -> tuple[Ints, Bools]:
+    """Return the first lines of epochs after restarts, and whether no epoch goes on after one.
+
+    Args:
+        step: the step of each line.
+        restart: the number of restarts up to each line.
+        begin: the first line of each epoch.
+        end: the first line of the epoch after it.
+    """
+    starts = np.append(-1, np.flatnonzero(np.diff(restart) > 0) + 1)
+    last = starts[np.searchsorted(starts, end, side="right") - 1]
+    again = (last > begin) & (last < end) & (step[last] <= step[begin])
+    return np.where(again, last, begin), again | (last <= begin)

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -1048,6 +1050,54 @@ def test_a_few_lines_that_come_again_and_again_are_no_start(
         texts += between if last < 720 else ()
     facts = read("\n".join(texts).encode()).log.facts
     assert len(facts.get("steps_after_restart", ())) == restarts
+
+
+@pytest.mark.parametrize(
+    ("between", "evaluates"),
+    [
+        ("val_dataset:\n  mode: val\n  type: Cityscapes", False),
+        ("  checkpoint_config ............ {'tag_validation': 'WARN'}", False),
+        ("  checkpoint_tag_validation_enabled  True", False),
+        ("  eval_iters ...................................... 100", False),
+        ("Namespace(lr=0.1, eval_interval=500, test_only=False)", False),
+        ('    "val_batch_size": 4,\n    "do_eval": true,', False),
+        ("python train.py --eval-steps 500 --do_eval", False),
+        ("val: ../coco/val2017", False),
+        ("val_loss: 0.31", True),
+        ("Validation loss: 0.31", True),
+        ("{'eval_loss': 0.51, 'eval_steps': 10}", True),
+        ("val_loss: tensor(0.31, device='cuda:0')", True),
+        ("Test: [ 0/50]", True),
+        ("evaluate the model on val_dataset", True),
+        ("Evaluating...", True),
+    ],
+)
+def test_printed_settings_are_no_evaluation(between: str, evaluates: bool) -> None:
+    line = RESUMED["timestamps"]
+    texts = [*lines_of(line, range(10, 470)), between, *lines_of(line, range(470, 1001), 60)]
+    facts = read("\n".join(texts).encode()).log.facts
+    assert ("steps_after_validation" in facts) is evaluates
+
+
+@pytest.mark.parametrize(
+    ("first", "epochs"), [(10, [0, 1, 2]), (210, [1, 2])], ids=["begins again", "goes on"]
+)
+def test_an_epoch_with_a_restart_is_timed_from_where_it_begins_again(
+    first: int, epochs: Sequence[int]
+) -> None:
+    def lines(epoch: int, begin: int, late_s: float) -> list[str]:
+        return [
+            f"{at((epoch * 300 + n) * STEP_S + late_s)} epoch {epoch} step {n} loss 2.{n:04}"
+            for n in range(begin, 301, 10)
+        ]
+
+    texts = [*START, *SETTINGS, *lines(0, 10, 0)[:20], *START, *SETTINGS, *lines(0, first, 900)]
+    texts += [line for epoch in (1, 2, 3) for line in lines(epoch, 10, 900)]
+    table = read("\n".join(texts).encode()).intervals
+    table = table.filter(pc.equal(table["kind"].cast(pa.string()), "epoch"))
+    assert table["epoch"].to_pylist() == epochs
+    took = arrow.numbers(table["end"]) - arrow.numbers(table["begin"])
+    assert took == pytest.approx(300 * STEP_S * 1e9)
 
 
 @pytest.mark.parametrize("timed", [True, False])

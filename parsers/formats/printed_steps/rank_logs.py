@@ -39,12 +39,7 @@ from ...rank_names import (
     stated_ranks,
 )
 from ...window_durations import Durations
-from ...window_lines import (
-    StepLines,
-    by_rank,
-    step_lines,
-    without_repeated,
-)
+from ...window_lines import StepLines, by_rank, step_lines, without_repeated
 from ...window_meaning import durations
 from ...work_lines import RESTART, WORK_BETWEEN
 from ..mlperf.mlperf_marks import logged
