@@ -1,24 +1,81 @@
-"""Take evaluations out of bars that count their batches, too: ``Epoch 0: 128/140`` of 100 steps.
+"""Tell bars of evaluations from those of steps.
 
-Such a bar goes on while another one shows the evaluation (``Validating: 28/40``).
+Bars without a label may be drawn for both, with one total: the text behind each pass names it. Other
+bars count the batches of evaluations, too: ``Epoch 0: 128/140`` of 100 steps. Such a bar goes on while
+another one shows the evaluation (``Validating: 28/40``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from ...work_lines import WORK
-from .bar_states import BarOutput, BarStates, are_many
+from ...work_lines import SETTING, WORK
+from .bar_states import BarLabel, BarOutput, BarStates, are_many
 from .vocabulary import OF_TRAINING
 
 #: Texts about work between steps.
 WORKS = {work: re.compile(expression.encode()) for work, expression in WORK.items()}
 # A bar counts evaluations if it goes on in at least this share of them.
 _SHARE_COUNTED = 0.5
+# Passes of two kinds take times that differ by this ratio at least, and there are so many of them.
+_OF_TWO_KINDS, _FEWEST_PASSES = 1.25, 4
+_TRAINED = re.compile(rb"(?i)(?:^|[^a-z])train")
+_NO_WORK = re.compile(rb"\[[^\[\]\r\n]*\]|" + SETTING.removeprefix("(?im)").encode(), re.I | re.M)
+_BEHIND_BYTES = 1 << 20
+
+
+def works_named(text: bytes, begin: int, end: int) -> set[str]:
+    """Return what work a text between two states names, without the brackets of bars."""
+    between = _NO_WORK.sub(b"", text[begin : min(end, begin + _BEHIND_BYTES)])
+    named = {work for work, expression in WORKS.items() if expression.search(between)}
+    return named | ({"training"} if _TRAINED.search(between) else set())
+
+
+def with_named_passes(output: BarOutput) -> BarOutput:
+    """Name evaluations among the passes of bars without a label, and leave out unclear ones."""
+    states, labels = output.states, [*output.labels, BarLabel("evaluation", "step")]
+    label, is_clear = states.label.copy(), np.ones(len(states.label), bool)
+    unnamed = np.array([not each.words and each.counts == "step" for each in labels])
+    rows = np.flatnonzero(unnamed[states.label])
+    order = rows[np.lexsort((rows, states.rank[rows], states.total[rows], states.label[rows]))]
+    alike = np.stack([states.label[order], states.total[order], states.rank[order]])
+    for bar in np.split(order, np.flatnonzero((np.diff(alike) != 0).any(axis=0)) + 1):
+        falls = states.chosen(bar).falls
+        if are_many(falls) or falls.sum() < _FEWEST_PASSES - 1:
+            continue
+        passes = np.split(bar, np.flatnonzero(falls) + 1)
+        kinds = [_kind_behind(output, int(each[-1])) for each in passes]
+        if {*kinds[:-1]} == {"validation", "training"}:
+            for each, kind in zip(passes, kinds, strict=True):
+                label[each] = len(labels) - 1 if kind == "validation" else label[each]
+                is_clear[each] = bool(kind)
+        elif _alternate(states, passes):
+            is_clear[bar] = False
+    named = output._replace(states=states._replace(label=label), labels=labels)
+    return named._replace(states=named.states.chosen(is_clear))
+
+
+def _kind_behind(output: BarOutput, last: int) -> str:
+    """Return what the text behind the last state of a pass names; empty if that is unclear."""
+    begins = output.states.begin
+    end = int(begins[last + 1]) if last + 1 < len(begins) else len(output.text)
+    named = works_named(output.text, int(output.states.bracket[last]), end) - {"checkpoint"}
+    return named.pop() if len(named) == 1 else ""
+
+
+def _alternate(states: BarStates, passes: Sequence[Ints]) -> bool:
+    """Whether every second pass takes much longer: they are no passes of one kind."""
+    last = np.array([each[-1] for each in passes])
+    least, most = (
+        states.elapsed_s[last] / states.done[last],
+        (1 + states.elapsed_s[last]) / states.done[last],
+    )
+    return any(bool(least[at::2].min() > _OF_TWO_KINDS * most[1 - at :: 2].max()) for at in (0, 1))
 
 
 def without_evaluations(output: BarOutput) -> BarOutput:

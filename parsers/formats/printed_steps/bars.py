@@ -23,7 +23,9 @@ from .bar_evaluations import (
     WORKS,
     evaluations_in,
     seconds_of_evaluations,
+    with_named_passes,
     without_evaluations,
+    works_named,
 )
 from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
 from .counters import Repeated, agrees
@@ -53,7 +55,6 @@ _LENGTHS_ALIKE = 0.1
 _AS_LONG = 0.5
 # Accumulated batches of a step are not more than this.
 _MOST_ACCUMULATED = 32
-_IN_BRACKETS = re.compile(rb"\[[^\[\]\r\n]*\]")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
         data: the output.
         size: the number of ranks that it states; None if unknown.
     """
-    output = without_evaluations(bar_states(data))
+    output = without_evaluations(with_named_passes(bar_states(data)))
     bars = list(_bars(output, size)) if output.labels else []
     if not bars:
         return None
@@ -427,10 +428,9 @@ def _works_before(text: bytes, states: BarStates, breaks: Bools) -> dict[str, In
     """Return the number of other works that the text names in pauses up to each state."""
     named = {work: np.zeros(len(breaks), np.int64) for work in WORKS}
     for at in np.flatnonzero(breaks[1:]) + 1:
-        pause = text[states.bracket[at - 1] : states.begin[at]]
-        pause = _IN_BRACKETS.sub(b"", pause[:_AROUND_BYTES])
-        for work, expression in WORKS.items():
-            named[work][at] = expression.search(pause) is not None
+        works = works_named(text, int(states.bracket[at - 1]), int(states.begin[at]))
+        for work, marks in named.items():
+            marks[at] = work in works
     return {work: np.cumsum(marks) for work, marks in named.items()}
 
 
