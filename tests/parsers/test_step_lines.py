@@ -1130,6 +1130,21 @@ def test_steps_after_the_last_line_of_an_epoch_are_steps(form: str) -> None:
     assert np.diff(ends).tolist() == [196] * 8
 
 
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_clock_tells_whether_numbers_are_steps_or_their_samples(samples: int) -> None:
+    # Batches of 4 take 0.42 s, and 0.5 s with what is between them.
+    took = [0.42 + epoch / 1e4 for epoch in range(12)]
+    lines = [
+        f"{at((epoch * 500 + n) * STEP_S / samples)} Epoch: [{epoch}] [{n}/464] loss: {2 + epoch / 8} "
+        f"batch_cost: {took[epoch]:.4f} ips: {4 / took[epoch]:.3f} images/s"
+        for epoch in range(12)
+        for n in (0, 200, 400)
+    ]
+    steps, ms = windows_of(PARSER.parse("run.log", "\n".join(lines).encode()))
+    assert {*steps.tolist()} == {200 // samples}
+    assert ms == pytest.approx(1000 * STEP_S, rel=0.2)
+
+
 def test_the_time_between_two_trainings_of_a_log_is_no_pause() -> None:
     lines = [
         f"{at(n * STEP_S + epoch * 200 + 9e4 * job)} epoch: {epoch} step: {n}, loss is 2.5"
@@ -1569,6 +1584,16 @@ def _validated(screen: Screen) -> None:
         screen.run(900, 0.2, label="Validating: ")
 
 
+def _two_without_labels(screen: Screen, named: bool = True) -> None:
+    for epoch in range(4):
+        screen.run(60, 0.7)
+        screen.text += f"\nEpoch {epoch} training loss: 2.1\n" if named else "\n"
+        screen.run(60, 0.2)
+        screen.text += (
+            f"\nEpoch {epoch} test loss: 2.3\n" if named else f"\nEpoch {epoch}: loss 2\n"
+        )
+
+
 def _counting_evaluations(
     screen: Screen,
     *,
@@ -1654,6 +1679,9 @@ DRAWN = {
     "resumed": Drawn(lambda screen: screen.run(900, 2, first=501, label="train "), 2000, 900),
     "epochs of different lengths": Drawn(_of_different_lengths, 600, 600, epochs=3),
     "validations": Drawn(_validated, 700, 200, epochs=2, evaluated_s=180),
+    "evaluations of as many batches, without labels": Drawn(
+        _two_without_labels, 700, 240, epochs=4, evaluated_s=36
+    ),
     "other work that takes longer": Drawn(_tokens_first, 800, 200),
     "ranks in labels": Drawn(_ranks_with_labels, 800, 200, ranks=4),
     "ranks of a launcher": Drawn(_ranks_of_a_launcher, 800, 200, ranks=4),
@@ -1714,6 +1742,12 @@ def test_bars_of_several_ranks_are_one_job() -> None:
     assert np.average(ms, weights=steps) == pytest.approx(460, rel=0.03)
     assert (log.log.facts["size"], steps.sum()) == (8, 144)
     assert {*log.intervals["epoch"].to_pylist()} == {0, 1}
+
+
+def test_bars_of_two_kinds_that_nothing_names_are_not_read() -> None:
+    screen = Screen()
+    _two_without_labels(screen, named=False)
+    assert not PARSER.recognises("run.log", screen.text.encode())
 
 
 def test_states_of_ranks_that_cannot_be_told_apart_are_not_read() -> None:

@@ -284,6 +284,8 @@ class CountedLines:
         for batch in self._products():
             steps = rise / batch
             if batch > 1 and steps > 0.5 and abs(steps - round(steps)) < CONSTANT * steps:
+                if named.quantity == "count" and self._are_steps_by_clock(rise, round(steps)):
+                    break
                 return rise / round(steps)
         return None if named.quantity == "samples" else 1.0
 
@@ -312,6 +314,14 @@ class CountedLines:
             if word.order == 0 and len(whole) == 1 and agrees(steps / whole[0], _DIVIDES):
                 return rise / whole[0]
         return None
+
+    def _are_steps_by_clock(self, rise: float, steps: int) -> bool:
+        """Whether a rise agrees better with the clock as so many steps than as their samples."""
+        took = np.diff(self.sole.stamps["ns"])[np.diff(self.sole.values[self.counter]) == rise]
+        for at in self.having("time") if self.sole.stamps["timed"].all() and len(took) else ():
+            step_s = float(np.median(self.sole.values[at])) * (self.figures[at].word.unit_s or 1.0)
+            return bool(np.median(took) / 1e9 > step_s * (rise * steps) ** 0.5)
+        return False
 
     @cached_property
     def lines(self) -> StepLines:
