@@ -354,7 +354,9 @@ def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
     They leave out the time before steps begin again, as it may contain a validation.
     """
     inside = np.flatnonzero(~breaks)
-    if not len(inside) or np.median(ns[inside] - ns[inside - 1]) >= enough:
+    took = ns[inside] - ns[inside - 1]
+    # Two lines of one moment belong to one stretch.
+    if not len(inside) or (np.median(took) >= enough and took.all()):
         return inside - 1, inside
     first: list[int] = []
     last: list[int] = []

@@ -1584,6 +1584,16 @@ def _validated(screen: Screen) -> None:
         screen.run(900, 0.2, label="Validating: ")
 
 
+def _beyond_totals(screen: Screen) -> None:
+    for epoch in range(4):
+        began = screen.now
+        for n in range(1, 60):
+            # After the first, steps are drawn two by two.
+            screen.now += 16 if n == 1 else 32 * (1 - n % 2)
+            total = 54 if n < 55 else None
+            screen.draw(n, total, began=began, pace=16, label=f"Epoch {epoch}: ")
+
+
 def _two_without_labels(screen: Screen, named: bool = True) -> None:
     for epoch in range(4):
         screen.run(60, 0.7)
@@ -1742,6 +1752,15 @@ def test_bars_of_several_ranks_are_one_job() -> None:
     assert np.average(ms, weights=steps) == pytest.approx(460, rel=0.03)
     assert (log.log.facts["size"], steps.sum()) == (8, 144)
     assert {*log.intervals["epoch"].to_pylist()} == {0, 1}
+
+
+def test_steps_beyond_the_total_of_a_bar_count() -> None:
+    screen = Screen()
+    _beyond_totals(screen)
+    log = read(screen.text.encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(16_000, rel=0.03)
+    assert arrow.numbers(log.intervals["step"]).max() == 4 * 59
 
 
 def test_bars_of_two_kinds_that_nothing_names_are_not_read() -> None:

@@ -201,7 +201,22 @@ def bar_states(data: bytes) -> BarOutput:
     if len(ranks) > 1:
         rank = np.array(ranks)[np.searchsorted(starts, states.begin, "right") - 1]
         states = states._replace(rank=rank)
-    return BarOutput(text, states, [*labels.numbers], len(ranks) > 1)
+    return BarOutput(text, _with_totals(states), [*labels.numbers], len(ranks) > 1)
+
+
+def _with_totals(states: BarStates) -> BarStates:
+    """Give the states that a bar draws beyond its total (``15it`` after ``14/14``) this total."""
+    count = len(states.done)
+    order = np.lexsort((np.arange(count), states.rank, states.label))
+    ordered = states.chosen(order)
+    known = np.where(ordered.total > 0, np.arange(count), 0)
+    before = np.maximum.accumulate(known) if count else known
+    others = (np.diff(ordered.label) != 0) | (np.diff(ordered.rank) != 0) | ordered.falls
+    number = np.cumsum(np.append(0, others))[:count]
+    goes_on = (number == number[before]) & (ordered.done >= ordered.total[before])
+    total = states.total.copy()
+    total[order] = np.where(goes_on, ordered.total[before], ordered.total)
+    return states._replace(total=total)
 
 
 def _by_rank(data: bytes) -> tuple[bytes, Ints, Sequence[int]]:
