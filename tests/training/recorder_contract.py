@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from training.case_runner import REPEATED, collects
 from training.recorded import (
+    FEW,
     RESOLUTION_NS,
     TIMESTAMPS,
     Fit,
@@ -304,8 +305,12 @@ def check_stopwatch(launch: RecorderContract, recorded: Recorded, case: Case) ->
             after, before = steps["end"].shift(fill_value=0), steps["data"]
         late = read_at + RESOLUTION_NS >= after.to_numpy()
         inside = late & (read_at <= before.to_numpy() + RESOLUTION_NS)
-        # On JAX a thread sees that results are ready, after the training has seen it.
-        assert inside.mean() > 0.5 if fit.facts["framework"] == "jax" else inside.all()
+        # On JAX a thread sees that results are ready, after the training has seen it. A library's own
+        # loop takes a batch just before the timestamp, and may lose the core in between.
+        if fit.facts["framework"] == "jax":
+            assert inside.mean() > 0.5
+        else:
+            assert (~inside).sum() <= (FEW if fit.facts.get("pipeline_schedule") else 0)
 
 
 @promised(
