@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stallscope.arrays.stats import passes
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
@@ -98,9 +99,9 @@ class StepLines:
         epoch = self.of("epoch")
         if epoch is None or not len(self):
             return np.zeros(len(self), np.int64)
-        change = np.diff(epoch, prepend=epoch[0])
-        is_first, again = epoch == epoch.min(), self.begins & (change == 0) & (self.piece > 0)
-        begins = is_first & (change < 0)
+        begins = np.diff(passes(epoch), prepend=0) > 0
+        is_same = np.diff(epoch, prepend=epoch[0]) == 0
+        is_first, again = epoch == epoch.min(), self.begins & is_same & (self.piece > 0)
         # Steps that are counted again within other epochs are those of parts of an epoch.
         if not is_first.all() and not (again & ~is_first).any():
             begins |= is_first & again & (self.so_far == self.so_far[is_first].min())

@@ -61,7 +61,7 @@ def with_named_passes(output: BarOutput) -> BarOutput:
 
 
 def _kind_behind(output: BarOutput, last: int) -> str:
-    """Return what the text behind the last state of a pass names; empty if that is unclear."""
+    """Return the only kind of work that is named behind a pass; empty if there is not one."""
     begins = output.states.begin
     end = int(begins[last + 1]) if last + 1 < len(begins) else len(output.text)
     named = works_named(output.text, int(output.states.bracket[last]), end) - {"checkpoint"}
