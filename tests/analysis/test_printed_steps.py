@@ -509,6 +509,31 @@ def test_pauses_that_nothing_names_are_not_named(tmp_path: Path) -> None:
     assert printed.period.every == 200
 
 
+@pytest.mark.parametrize("length", [350, 390], ids=["half a line", "most of a line"])
+@pytest.mark.parametrize("knows", [True, False], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("pause_s", [0, 15])
+def test_pauses_between_epochs(tmp_path: Path, length: int, knows: bool, pause_s: int) -> None:
+    """Lines are about every 100th step: those after the last one of an epoch have no line."""
+    lines, now = [], START
+    for epoch in range(12):
+        for step in range(length):
+            now += timedelta(seconds=0.5)
+            if step % 100 == 0:
+                of = f"/{length}" if knows else ""
+                stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+                lines.append(f"{stamp} Epoch: {epoch} Step: {step}{of} loss: 2.{step:04}")
+        now += timedelta(seconds=pause_s)
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    pauses = printed_in(analyse(run)).pauses
+    assert len(pauses) == (pause_s > 0 and (knows or length == 390))
+    if pauses:
+        assert pauses[0].number == 11
+        # Of an unknown length only what is longer than the steps of a line is a pause.
+        hidden_s = 0 if knows else 0.5 * (400 - length)
+        assert pauses[0].seconds == pytest.approx(11 * (pause_s - hidden_s), rel=0.05)
+
+
 def test_times_of_some_steps_leave_no_pauses(tmp_path: Path) -> None:
     rng, lines, now = np.random.default_rng(2), [], START
     for step in range(10, 2010, 10):

@@ -491,6 +491,22 @@ def test_parts_of_epochs_that_count_alike_are_no_trainings() -> None:
     assert "steps_after_training" not in read("\n".join(lines).encode()).log.facts
 
 
+def test_few_lines_of_many_starts_measure_no_steps() -> None:
+    """A program that is started again and again prints its first step, and its hundredth seldom."""
+    lines = []
+    for start in range(20):
+        lines.append(f"{at(900 * start)} Iter 0 Done. | loss: 1.48 | lr: 0.010000")
+        for epoch in range(20):
+            lines.append(f"{at(900 * start + 20 * epoch + 1)} Training epoch: {epoch}")
+            lines.append(f"{at(900 * start + 20 * epoch + 20)} mean_loss: nan")
+        if start % 7 == 3:
+            lines.append(f"{at(900 * start + 420)} Iter 100 Done. | loss: 0.91 | lr: 0.000000")
+    log = read("\n".join(lines).encode())
+    assert "window" not in log.intervals["kind"].to_pylist()
+    begin, end = (arrow.numbers(log.intervals[name]) for name in ("begin", "end"))
+    assert np.median(end - begin) / 1e9 == pytest.approx(20)
+
+
 def test_means_so_far_are_known_from_lines_that_become_more_frequent() -> None:
     """The first step takes half a minute, and is in all means."""
     numbers = [*range(50, 401, 50), *range(402, 801, 2)]

@@ -49,12 +49,10 @@ _SHARE_ALIKE = 0.9
 _MOST_NEW = 0.55
 # A fit that ends before this share of the total was cut off, if others do not.
 _COMPLETE = 0.98
-# Epochs differ in length by at most this share.
-_LENGTHS_ALIKE = 0.1
-# A second bar with this share of the chosen one's time may be the training's.
-_AS_LONG = 0.5
-# Accumulated batches of a step are not more than this.
-_MOST_ACCUMULATED = 32
+# Epochs differ in length by at most the first share. A bar with the other share of the chosen one's
+# time may be the training's.
+_LENGTHS_ALIKE, _AS_LONG = 0.1, 0.5
+_MOST_ACCUMULATED = 32  # batches of a step
 
 
 @dataclass(frozen=True)
@@ -410,12 +408,14 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
         return None
     columns |= _works_before(text, states, breaks)
     columns = {name: column[end] for name, column in columns.items()}
-    # The time between spans is that of other work.
-    pause_s = moments_s[begin] - np.append(moments_s[begin[:1]], moments_s[end[:-1]])
+    # The time between spans is that of other work, and of the first steps of a bar.
+    before = np.append(begin[:1], end[:-1])
+    done = np.where(lines.piece[begin] == lines.piece[before], lines.counted[before], 0)
+    pause_s = moments_s[begin] - moments_s[before] - (lines.counted[begin] - done) * seconds
     if chain.ranks == 1:
         shown = np.cumsum(seconds_of_evaluations(output, states, breaks, chain.rank))
-        pause_s = np.maximum(pause_s, shown[begin] - np.append(shown[begin[:1]], shown[end[:-1]]))
-    columns["pause_s"] = pause_s
+        pause_s = np.maximum(pause_s, shown[begin] - shown[before])
+    columns["pause_s"] = np.maximum(pause_s, 0.0)
     waits = waits_in(text, states)
     if waits is not None:
         sums = np.append(0.0, np.cumsum(waits))

@@ -35,6 +35,7 @@ from .counters import (
 from .rates import AGREE, ComparedLines, percent
 from .rows import Rows, stamps_by
 from .trainers import TRAINERS
+from .vocabulary import names_step_time
 
 # If all lines together agree with the clock to this ratio, times are means over the steps between lines,
 # otherwise of the last step.
@@ -177,9 +178,8 @@ class _Lines(ComparedLines):
         if not clocks:
             return self._without_clock()
         clock, *rest = clocks
-        checks = [
-            f"{clock.name} and {second.name} agree" for second in rest if self.alike(clock, second)
-        ]
+        alike = dict.fromkeys(second.name for second in rest if self.alike(clock, second))
+        checks = [f"{clock.name} and {name} agree" for name in alike]
         times = [time for time in self._times(clock) if agrees(time.check.typical, AGREE)]
         if times:
             return self._printed(min(times, key=self._doubt), clock, checks)
@@ -310,8 +310,9 @@ class _Lines(ComparedLines):
     def _disagreement(self, clock: Clock) -> list[str]:
         """Return a note on printed times of steps that the clock contradicts."""
         for time in self._times(clock):
-            word = self.figures[time.figure].word
-            if time.meaning == "step" and word.order == 0 and time.unit_s == (word.unit_s or 1.0):
+            figure = self.figures[time.figure]
+            is_step = figure.word.order == 0 and names_step_time(figure.name)
+            if time.meaning == "step" and is_step and time.unit_s == (figure.word.unit_s or 1.0):
                 return [time.check.note(clock.name)]
         return []
 

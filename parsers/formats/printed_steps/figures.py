@@ -23,10 +23,7 @@ from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, nam
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
 # The most lines of the sample, the most characters and figures of a line, and the most kinds.
-_MOST_LINES = 1200
-_MOST_CHARACTERS = 600
-_MOST_FIGURES = 40
-_MOST_KINDS = 12
+_MOST_LINES, _MOST_CHARACTERS, _MOST_FIGURES, _MOST_KINDS = 1200, 600, 40, 12
 # Lines that differ in their digits only are taken apart up to this number.
 _MOST_ALIKE = 80
 #: A state of a bar (``bars``).
@@ -84,7 +81,7 @@ _DIGITS, _LETTERS = re.compile(r"[\d\x1b]"), re.compile(r"[A-Za-z]")
 _FRACTION = re.compile(r"\d+\.\d*[1-9]\d*$")
 _COUNT = ("step", "count", "samples", "epoch")
 # Names that a counter of a training may have.
-_TRAINING = ("train", "training")
+_TRAINING = frozenset({"train", "training"})
 
 
 class Figure(NamedTuple):
@@ -169,7 +166,7 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
         seen[shape] += 1
         if seen[shape] <= _MOST_ALIKE:
             figures = figures_of(text)
-            trains = any(figure.word.quantity == "trains" for figure in figures)
+            trains = any(_tells_training(figure) for figure in figures)
             key = None
             if _counts_training(figures):
                 meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
@@ -232,6 +229,12 @@ def kind_of(
         if _counts_steps(columns[at - 1] if at else None, column):
             first[at] = first[at]._replace(word=Word("step", order=2))
     return Kind(first, known, ending, words, trains)
+
+
+def _tells_training(figure: Figure) -> bool:
+    """Whether only training has a figure: ``loss: 2.3``, ``Training epoch: 4``."""
+    named = figure.word.quantity in _COUNT and not _TRAINING.isdisjoint(figure.name.split())
+    return named or figure.word.quantity == "trains"
 
 
 def _counts_training(figures: Sequence[Figure]) -> bool:

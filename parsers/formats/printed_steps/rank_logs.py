@@ -150,6 +150,8 @@ def _log(
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
         facts["step_numbers"] = lines.numbers
+    if lines.of("steps") is not None:
+        facts["epoch_steps"] = int(lines.columns["steps"].max())
     tables = []
     if windows is not None:
         facts |= {**windows.facts, **_work_facts(lines, windows)}

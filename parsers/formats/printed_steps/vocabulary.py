@@ -151,6 +151,9 @@ _KNOWN = frozenset().union(
 )
 
 
+_STEP_TIME = frozenset({*_STEPS, *_TIMES, *_UNITS, *_MEANS, *_IGNORED})
+
+
 def is_known_word(word: str) -> bool:
     """Return whether a word in lower case is one of trainers, and no name of a job's own."""
     return word in _KNOWN
@@ -185,6 +188,11 @@ def word_of(name: str, unit: str = "") -> Word:
     if known & _STAMPS:
         return Word("stamp", 1e-3 if "ms" in known else 1.0)
     return _duration(words, after) or _counter(words)
+
+
+def names_step_time(name: str) -> bool:
+    """Return whether a figure's name has words of the times of steps only: ``train step time``."""
+    return _STEP_TIME.issuperset(_words(name))
 
 
 def word_in(name: str, names: Container[str]) -> Word:

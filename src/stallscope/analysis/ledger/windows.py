@@ -25,8 +25,9 @@ _WINDOW = "window"
 AROUND = 25
 # If more windows follow such lines, the lines name something else.
 _MOST_NAMED = 0.5
-# A pause between windows is longer than this share of a window, and than so many units of timestamps.
-_LONG_GAP, _UNITS_OF_GAP = 0.5, 3
+# A pause between windows is longer than this share of a window, than the second share where an epoch ends,
+# and than so many units of timestamps.
+_LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
 # This share of windows overlaps the one before by more than the usual overlap; pauses are so many.
 _OVERLAPPING, _OVERLAPS_OF_GAP = 0.05, 3
 # The first pause contains the start of the job if it is so many times a usual one.
@@ -280,16 +281,20 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     usual = usual_without(windows.ms, excluded)
     over = windows.ms - usual
     long = excluded & unusual(over, usual, robust_sd(over[~excluded]))
-    # Between two lines there may be steps without a line.
+    # Between two lines there may be steps without a line, and more where an epoch of unknown length ends.
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
+    if not all(log.facts.get("epoch_steps") for log in logs):
+        between = between + np.where(windows.begins_epoch, np.median(steps) - 1, 0)
     gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
     # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
     away = float(np.maximum(gap[restarts], 0).sum()) if run.fact("repeated_s") is None else 0.0
     gap[restarts] = 0
     # Where windows have the time of some of their steps, they overlap as often as they are apart.
-    overlap = max(-float(np.quantile(gap, _OVERLAPPING)), 0.0)
-    least = np.maximum(_LONG_GAP * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
+    inside = gap[~windows.begins_epoch]
+    overlap = max(-float(np.quantile(inside, _OVERLAPPING)), 0.0)
+    share = np.where(windows.begins_epoch, _LONG_AFTER_EPOCH, _LONG_GAP)
+    least = np.maximum(share * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
     least = np.maximum(least, _OVERLAPS_OF_GAP * overlap)
     return _Printed(
         windows,
