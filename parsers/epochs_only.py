@@ -272,6 +272,11 @@ def epochs_between_lines(
     # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]
     half_ms = int(rounded.max(initial=0)) / 1e6
+    if "step" in columns and len(end):
+        # Where steps count on, an epoch begins anywhere between two lines.
+        step = columns["step"][timed]
+        apart_ns = np.where(step[end] > step[end - 1], ns[end] - ns[end - 1], 0)
+        half_ms = max(half_ms, float(np.median(apart_ns)) / 1e6)
     of_each = number[end if at_end else begin] - first
     return Epochs(of_each, ns[begin] - zero, ns[end] - zero, half_ms, int(at_end))
 

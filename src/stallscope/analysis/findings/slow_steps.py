@@ -133,9 +133,15 @@ def _every_nth(evidence: str, every: int, setup: Setup, is_input: bool) -> Findi
     )
 
 
-def changed(change: ChangePoint) -> Finding:
-    """Report a change of step time."""
+def changed(change: ChangePoint, *, usual: bool = False) -> Finding:
+    """Report a change of step time.
+
+    Args:
+        change: the change.
+        usual: whether steps have become as slow as they usually were before.
+    """
     slower = change.after_ms > change.before_ms
+    again = ", as usual before," if usual and slower else ""
     who = f", with rank {change.rank} last in most steps" if change.rank is not None else ""
     most = ""
     if change.entry is not None:
@@ -144,9 +150,9 @@ def changed(change: ChangePoint) -> Finding:
     about = "" if first == last else f" (between steps {first} and {last})"
     return Finding(
         "step_time_changed",
-        "warning" if slower else "info",
+        "warning" if slower and not usual else "info",
         "Steps became slower" if slower else "Steps became faster",
-        f"From step {change.step} on{about}, a step takes {change.after_ms:.1f} ms instead of "
+        f"From step {change.step} on{about}, a step takes {change.after_ms:.1f} ms{again} instead of "
         f"{change.before_ms:.1f} ms{most}.",
         (
             Advice(
@@ -210,7 +216,9 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
     """
     slowest = _slowest_change(printed)
     yield from (loss.finding for loss in printed_losses(printed, setup))
-    yield from (changed(change) for change in printed.changes if change is not slowest)
+    for change, _, longer_ms in printed.levels:
+        if change is not slowest:
+            yield changed(change, usual=longer_ms < _LARGE * change.after_ms)
     yield from _uneven_ranks(printed)
     if printed.growth is not None:
         yield _growth(printed.growth)
@@ -289,9 +297,14 @@ def _slow_steps(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
 
 
 def _slowest_change(printed: PrintedSteps) -> ChangePoint | None:
-    """Return the change that made steps slower by most; None if none did."""
-    slower = [change for change in printed.changes if change.after_ms > change.before_ms]
-    return max(slower, key=lambda change: change.after_ms - change.before_ms, default=None)
+    """Return the change that made steps slower than usual by most; None if none did."""
+    slower = [
+        level
+        for level in printed.levels
+        if level.change.after_ms > level.change.before_ms
+        and level.longer_ms >= _LARGE * level.change.after_ms
+    ]
+    return max(slower, key=lambda level: level.longer_ms).change if slower else None
 
 
 def _uneven_ranks(printed: PrintedSteps) -> Iterator[Finding]:

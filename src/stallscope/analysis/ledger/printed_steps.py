@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,8 +52,8 @@ PRECISION = "single steps, to the microsecond"
 _SAMPLED_PARTS = 40
 # A slow first window is no warm-up if so many later ones take nearly as long.
 _LONG, _RECURS, _NEARLY = 0.2, 3, 0.9
-
-
+# Steps usually take what this share of the steps before takes at most.
+_USUAL_SHARE = 0.2
 # Of fewer windows, first ones that are as fast as the others are no warm-up.
 _FEWEST_STEADY = 3
 
@@ -84,6 +85,15 @@ class PrintedStages:
     #: The timer of a rank's own work that differs most between ranks, with its shortest and longest
     #: mean, milliseconds; None if all ranks take as long, or are not known.
     spread: tuple[str, float, float] | None
+
+
+class Level(NamedTuple):
+    """The steps after a change of the step time, until the next one."""
+
+    change: ChangePoint
+    steps: int
+    #: How much longer they take than steps usually did before the change, milliseconds.
+    longer_ms: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,23 +189,37 @@ class PrintedSteps:
 
     @property
     def slowdown(self) -> float:
-        """Return the share of steps' time that they take longer than before they became slower."""
-        steady = self.whole.chosen(~self.is_warm_up)
-        longer_ms = sum(self._slowed_ms(steady, *part) for part in steady.trainings)
+        """Return the share of steps' time that they take longer than they usually did before."""
+        longer_ms = sum(level.longer_ms * level.steps for level in self.levels)
         return longer_ms / max(1e3 * self.steady_s, 1e-9)
 
-    def _slowed_ms(self, steady: RankWindows, begin: int, end: int) -> float:
-        step = steady.step[begin:end]
-        changes = [change for change in self.changes if step[0] < change.step <= step[-1]]
-        level = np.full(len(step), changes[0].before_ms if changes else 0.0)
-        for change in changes:
-            level[step >= change.step] = change.after_ms
-        return float((level - np.minimum.accumulate(level)) @ steady.steps[begin:end])
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """Return the step times from one change to the next, of each training."""
+        steady, levels = self.whole.chosen(~self.is_warm_up), []
+        for begin, end in steady.trainings:
+            first, last = int(steady.step[begin]), int(steady.step[end - 1])
+            changes = [change for change in self.changes if first < change.step <= last]
+            edges = np.searchsorted(steady.step, [first, *(each.step for each in changes), last + 1])
+            ms = [each.before_ms for each in changes[:1]] + [each.after_ms for each in changes]
+            steps = np.add.reduceat(steady.steps, edges[:-1])
+            levels += [
+                Level(change, int(steps[at + 1]), max(ms[at + 1] - _usual(ms, steps, at + 1), 0.0))
+                for at, change in enumerate(changes)
+            ]
+        return tuple(levels)
 
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks that have the lowest rank's windows."""
         return over_ranks(self.ranks)
+
+
+def _usual(ms: Sequence[float], steps: Ints, at: int) -> float:
+    """Return how short steps usually were before a level; a short fast spell is not usual."""
+    order = np.argsort(ms[:at])
+    shares = np.cumsum(steps[order]) / steps[:at].sum()
+    return ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])]
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:

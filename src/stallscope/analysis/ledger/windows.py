@@ -25,7 +25,7 @@ _WINDOW = "window"
 AROUND = 25
 # If more windows follow such lines, the lines name something else.
 _MOST_NAMED = 0.5
-# A pause between windows is longer than this share of a window, than the second share where an epoch ends,
+# A pause between windows is longer than this share of a window (the second one where an epoch ends),
 # and than so many units of timestamps.
 _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
 # This share of windows overlaps the one before by more than the usual overlap; pauses are so many.
@@ -281,7 +281,7 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     usual = usual_without(windows.ms, excluded)
     over = windows.ms - usual
     long = excluded & unusual(over, usual, robust_sd(over[~excluded]))
-    # Between two lines there may be steps without a line, and more where an epoch of unknown length ends.
+    # Between two lines there may be steps without a line, also where an epoch of unknown length ends.
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     if not all(log.facts.get("epoch_steps") for log in logs):
         between = between + np.where(windows.begins_epoch, np.median(steps) - 1, 0)
