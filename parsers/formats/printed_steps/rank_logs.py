@@ -152,6 +152,8 @@ def _log(
         facts["step_numbers"] = lines.numbers
     if lines.of("steps") is not None:
         facts["epoch_steps"] = int(lines.columns["steps"].max())
+    if lines.epochs is not None:
+        facts["logged_epochs"] = len({*zip(lines.training, lines.epochs, strict=True)})
     tables = []
     if windows is not None:
         facts |= {**windows.facts, **_work_facts(lines, windows)}

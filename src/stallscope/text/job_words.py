@@ -167,7 +167,11 @@ def job_total(analysis: Analysis) -> str:
     known = analysis.epoch_times
     if known is None or "end" in analysis.run.intervals["kind"].to_pylist():
         return total
-    return f"at least {total}" if known.epochs or analysis.printed else "not known"
+    if analysis.printed is None and not known.epochs:
+        return "not known"
+    restarts = len(analysis.run.fact("steps_after_restart") or ())
+    between = f", with the time between {restarts + 1:,} starts" if restarts else ""
+    return f"at least {total}{between}"
 
 
 def ranks_and_hosts(analysis: Analysis) -> str:

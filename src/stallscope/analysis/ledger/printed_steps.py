@@ -139,18 +139,20 @@ class PrintedSteps:
     most_input_ms: Mean | None = None
     #: Whether the recorder or another tool timed the steps; False for printed lines.
     recorded: bool = False
+    #: The epochs of all trainings that a log has lines of; None if unknown.
+    logged_epochs: int | None = None
 
     @property
     def epochs(self) -> int:
         """Count the epochs that have lines; 0 if lines do not name epochs."""
-        epoch = self.whole.epoch
-        return 0 if epoch is None else len({*zip(self.whole.training, epoch, strict=True)})
+        return self.logged_epochs or (0 if self.whole.epoch is None else len({*self.whole.epoch}))
 
     @property
     def steps(self) -> int:
-        """Return the number of steps from the first line's to the last line's."""
-        whole = self.whole
-        return int(whole.step[-1] + whole.steps[-1] - whole.step[0])
+        """Return the number of steps from the first line's to the last line's, of each training."""
+        begin, end = np.array(self.whole.trainings).T
+        last = self.whole.step[end - 1] + self.whole.steps[end - 1]
+        return int((last - self.whole.step[begin]).sum())
 
     @property
     def first_steady_step(self) -> int:
@@ -265,6 +267,7 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         least_input_ms=least,
         most_input_ms=most,
         recorded=recorded,
+        logged_epochs=run.fact("logged_epochs"),
     )
 
 

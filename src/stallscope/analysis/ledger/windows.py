@@ -47,7 +47,7 @@ class RankWindows:
     input_ms: Floats | None
     #: The epoch as printed, counted from 0; None if lines do not have it.
     epoch: Ints | None
-    #: The training of the log that it is of, counted from 0.
+    #: The training of the log that it is of, or the start of the program, counted from 0.
     training: Ints
 
     def __len__(self) -> int:
@@ -177,7 +177,8 @@ class _Printed:
     #: Lines that name validation or checkpoints before the end of each window.
     validates: Bools
     saves: Bools
-    #: The time between trainings of one log.
+    #: Whether the program started again before a window, and the time until these starts.
+    starts: Bools
     between: float
 
     @property
@@ -197,7 +198,7 @@ class _Printed:
     @property
     def pauses(self) -> tuple[Pauses, ...]:
         """Return the pauses by kind, the longest first."""
-        spent = self.within + self.before
+        spent = np.where(self.starts, 0.0, self.within + self.before)
         kinds: dict[PauseKind, Bools] = {
             "validation": self.validates & ~self.saves,
             "checkpoint": self.saves & ~self.validates,
@@ -274,13 +275,16 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         for kind in ("validation", "checkpoint", "restart", "training")
     ]
     *named, restarts, begins = marked
-    windows = replace(windows, training=np.cumsum(begins))
+    # A program that starts prints settings of evaluations, and its first step takes long.
+    named = [each & ~restarts for each in named]
+    windows = replace(windows, training=np.cumsum(begins | restarts))
     excluded = named[0] | named[1]
     if excluded.mean() > _MOST_NAMED:
         named, excluded = [excluded & False] * 2, excluded & False
     usual = usual_without(windows.ms, excluded)
     over = windows.ms - usual
-    long = excluded & unusual(over, usual, robust_sd(over[~excluded]))
+    # The first step of a start takes as long as that of the job, which is its warm-up.
+    long = (excluded | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
     # Between two lines there may be steps without a line, also where an epoch of unknown length ends.
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     if not all(log.facts.get("epoch_steps") for log in logs):
@@ -288,7 +292,7 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
     # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
-    away = float(np.maximum(gap[restarts], 0).sum()) if run.fact("repeated_s") is None else 0.0
+    away = float(np.maximum(np.append(0, begin[1:] - end[:-1])[restarts], 0).sum())
     gap[restarts] = 0
     # Where windows have the time of some of their steps, they overlap as often as they are apart.
     inside = gap[~windows.begins_epoch]
@@ -304,7 +308,8 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         before=np.where(gap > least, gap, 0.0),
         validates=named[0],
         saves=named[1],
-        between=away,
+        starts=restarts,
+        between=away if run.fact("repeated_s") is None else 0.0,
     )
 
 
