@@ -21,7 +21,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import StepLines
+from .window_lines import MEASURED_HALF, StepLines
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -199,10 +199,13 @@ def with_means(
 
 
 def as_printed(lines: StepLines, times: Times, value: Value) -> Durations:
-    at, no_steps = np.arange(len(lines)), np.zeros(0, np.int64)
-    windows = Durations(
-        at, no_steps, times.seconds, None, value, times.half_s, 0.0, mean_half_s=times.half_s
-    )
+    at, no_steps, measured = np.arange(len(lines)), np.zeros(0, np.int64), lines.of(MEASURED_HALF)
+    mean_half_s = times.half_s
+    if measured is not None:
+        # A clock is read again where steps begin again; the errors of these are independent.
+        unit_s = float(np.median(measured * lines.own_steps))
+        mean_half_s = unit_s * math.sqrt(len(lines.starts)) / int(lines.own_steps.sum())
+    windows = Durations(at, no_steps, times.seconds, None, value, times.half_s, 0.0, mean_half_s)
     return with_means(windows, at, lines.own_steps, times.seconds, lines.of("data"))
 
 

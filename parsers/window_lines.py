@@ -18,6 +18,8 @@ from .work_lines import RESTART, WORK_BETWEEN
 
 #: The start of the names of columns with half of the unit of a field, by its text.
 HALF = "half_"
+#: The field with half of the unit of seconds that were measured, not printed.
+MEASURED_HALF = "measured_half"
 # If this share of lines has timestamps, those of the others are interpolated.
 _NEARLY_ALL = 0.9
 # A job with fewer pieces may have been restarted.
@@ -57,6 +59,9 @@ class StepLines:
 
     def half_unit(self, name: str) -> float:
         """Return half of the unit that a field is rounded to, by its numbers or by its text."""
+        measured = self.of(MEASURED_HALF)
+        if name == "seconds" and measured is not None:
+            return float(np.median(measured))
         by_numbers, by_text = half_unit(self.columns[name]), self.of(HALF + name)
         return by_numbers if by_text is None else min(by_numbers, float(by_text.max()))
 

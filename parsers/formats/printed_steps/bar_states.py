@@ -114,7 +114,11 @@ class BarStates(NamedTuple):
         resumed = (self.done * self.pace_s > 1)[first]
         steps = self.done - np.where(resumed, self.done[first] - 1, 0)
         taken = np.minimum(np.nan_to_num(steps * self.pace_s, nan=0.5), 1.0)
-        return np.where(self.elapsed_s == 0, taken, self.elapsed_s + 0.5)
+        likeliest_s = np.where(self.elapsed_s == 0, taken, self.elapsed_s + 0.5)
+        # A bar that is closed has the pace of all its steps.
+        exact_s = self.done * self.pace_s
+        is_exact = (self.done == self.total) & (np.floor(exact_s) == self.elapsed_s)
+        return np.where(is_exact, exact_s, likeliest_s)
 
     def pace_ratio(self, seconds: Floats) -> float | None:
         """Return the ratio of printed paces to measured times of a step; None without paces.

@@ -17,7 +17,7 @@ import numpy as np
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...lines.line_blocks import Column
-from ...window_lines import step_lines
+from ...window_lines import MEASURED_HALF, step_lines
 from ...window_meaning import spans
 from .bar_evaluations import (
     WORKS,
@@ -43,10 +43,8 @@ _FEWEST_STATES, _MOST_BARS, _MOST_RANKS = 4, 20, 4096
 _UNIT_NS, _SHORTEST_S = 10**9, 20
 # A bar's pace is smoothed, and elapsed times are rounded: they agree up to this ratio.
 _AGREE = 1.15
-# Bars of several ranks show each number equally often, up to this share of numbers.
-_SHARE_ALIKE = 0.9
-# If more of its states differ from those before, a bar is not drawn twice for each step.
-_MOST_NEW = 0.55
+_SHARE_ALIKE = 0.9  # of numbers, which bars of several ranks show equally often
+_MOST_NEW = 0.55  # of states differ from those before if a bar is drawn twice for each step
 # A fit that ends before this share of the total was cut off, if others do not.
 _COMPLETE = 0.98
 # Epochs differ in length by at most the first share. A bar with the other share of the chosen one's
@@ -217,9 +215,10 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
     if are_many(falls) or (falls & back).sum() > 1:
         return _of_several_ranks(states, size)
     keep = np.flatnonzero(np.append(True, (np.diff(states.done) != 0) | falls))
-    # Repeated states are drawn after other work, too.
-    closing_s = states.elapsed_s[np.append(keep[1:], len(states.done)) - 1]
-    states, paused = states.chosen(keep), paused[keep]
+    # Repeated states are drawn after other work, too, and the last one has the pace of all steps.
+    last = np.append(keep[1:], len(states.done)) - 1
+    closing_s, pace_s = states.elapsed_s[last], states.pace_s[last]
+    states, paused = states.chosen(keep)._replace(pace_s=pace_s), paused[keep]
     passes = _Passes(states)
     rows, breaks = passes.rows, passes.breaks
     pauses = breaks | np.append(True, np.diff(paused[rows]) > 0)
@@ -421,7 +420,8 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
         sums = np.append(0.0, np.cumsum(waits))
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
-    return {**columns, "seconds": seconds}
+    steps = lines.counted[end] - lines.counted[begin]
+    return {**columns, "seconds": seconds, MEASURED_HALF: _UNIT_NS / 1e9 / steps}
 
 
 def _works_before(text: bytes, states: BarStates, breaks: Bools) -> dict[str, Ints]:

@@ -18,7 +18,7 @@ from stallscope.arrays.types import Floats
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
 from ...window_durations import Value
-from ...window_lines import HALF, decimals_of, half_unit
+from ...window_lines import HALF, MEASURED_HALF, decimals_of, half_unit
 from ...window_meaning import ClockCheck
 from .counters import (
     STAMPS,
@@ -32,7 +32,7 @@ from .counters import (
     without_copies,
     without_repeated_steps,
 )
-from .rates import AGREE, ComparedLines, percent
+from .rates import AGREE, ON_BATCH, ComparedLines, percent
 from .rows import Rows, stamps_by
 from .trainers import TRAINERS
 from .vocabulary import names_step_time
@@ -91,6 +91,8 @@ class Evidence:
     at_end: bool = False
     #: Steps that a restarted job trained again; None without any.
     repeated: Repeated | None = None
+    #: What confirms a batch size, ``rates`` or the ``lines`` that have it; None if nothing does.
+    batch_from: str | None = None
 
 
 def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
@@ -300,11 +302,12 @@ class _Lines(ComparedLines):
 
     def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""
-        _, end, seconds = self.spans(clock)
+        begin, end, seconds = self.spans(clock)
         if not len(seconds):
             return NO_TIMES
         columns = {name: column[end] for name, column in self.columns_of(self.sole).items()}
-        columns["seconds"] = seconds
+        steps = self.lines.counted[end] - self.lines.counted[begin]
+        columns |= {"seconds": seconds, MEASURED_HALF: clock.unit_ns / 1e9 / steps}
         return Evidence(columns, "mean", tuple(checks), tuple(notes), self._size())
 
     def _disagreement(self, clock: Clock) -> list[str]:
@@ -419,7 +422,10 @@ class _Lines(ComparedLines):
         )
         if not known.all():
             columns = {name: column[known] for name, column in columns.items()}
-        return Evidence(columns, value, tuple(checks), tuple(notes), self._size(), known_from)
+        evidence = Evidence(columns, value, tuple(checks), tuple(notes), self._size(), known_from)
+        in_lines = any(self.figures[at].word.order == 0 for at in self.having("batch"))
+        by_rates = any(ON_BATCH in check for check in checks)
+        return replace(evidence, batch_from="rates" if by_rates else "lines" if in_lines else None)
 
     def _size(self) -> int | None:
         """Return the number of ranks by rates of all devices and of one; None without these."""

@@ -247,6 +247,7 @@ def _rate_facts(lines: StepLines, samples: RateSamples) -> dict[str, Any]:
     if not _has_rates(lines):
         return {}
     known = {"rate_samples": samples.per_step, "rate_of": samples.of, "rate_why": samples.why}
+    known["batch_from"] = None if samples.of is None else "rates"
     if samples.assumed:
         known["samples_per_step"] = samples.per_step
     return {name: value for name, value in known.items() if value is not None}

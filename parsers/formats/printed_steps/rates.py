@@ -218,8 +218,8 @@ def _by_seconds(lines: StepLines) -> float | None:
 
 # -- what confirms printed times -------------------------------------------------------------------
 
-#: Printed times and a clock agree up to this ratio.
-AGREE = 1.1
+#: Printed times and a clock agree up to this ratio; what checks of a batch size say.
+AGREE, ON_BATCH = 1.1, "agree on the batch of"
 # Steps behind means so far vary at most this many times as much as these.
 _AS_STEADY = 2.0
 _FEWEST_LINES_OF_MEANS = 3
@@ -279,7 +279,7 @@ class ComparedLines(CountedLines):
                     (size for size in self.stated_batches if agrees(product / size, AGREE)), None
                 )
                 if batch is not None:
-                    return [f"rates and {clock.name} agree on the batch of {batch:,}"]
+                    return [f"rates and {clock.name} {ON_BATCH} {batch:,}"]
         return []
 
     def coarseness_so_far(self, time: int, seconds: Floats, half_s: float) -> float | None:
@@ -368,7 +368,7 @@ class ComparedLines(CountedLines):
                 (size for size in self.stated_batches if _is_batch(batch / size, thing)), None
             )
             if spread < CONSTANT and size is not None:
-                return [f"rates and times agree on the batch of {size:,}"]
+                return [f"rates and times {ON_BATCH} {size:,}"]
             varies = float(np.median(np.abs(seconds / np.median(seconds) - 1)))
             power = 2.0 ** round(np.log2(max(batch, 1e-9)))
             exact = thing == "token" and power >= _SHORTEST_SEQUENCE

@@ -17,7 +17,7 @@ from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
 from ...lines.line_blocks import Column
 from ...rank_names import rank_in, stated_ranks
-from ...window_lines import HALF, by_rank, decimals_of
+from ...window_lines import HALF, MEASURED_HALF, by_rank, decimals_of, half_unit
 from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .counters import clock_of
@@ -284,6 +284,7 @@ def _summary_of_the_trainer(records: Records, data: bytes) -> Evidence | None:
         notes.append(f"evaluations took {evaluated:,.1f} s of {took:,.1f} s, and are left out")
     columns = {**records.stamps, "step": np.full(len(records), steps - first)}
     columns["seconds"] = np.full(len(records), seconds)
+    columns[MEASURED_HALF] = np.full(len(records), half_unit(runtime[ends]) / (steps - first))
     columns = {name: column[end : end + 1] for name, column in columns.items()}
     return Evidence(
         columns,
@@ -309,6 +310,10 @@ def lacking(data: bytes) -> str:
             "the Trainer's summary has the time of all steps, but their number is not in "
             f"the file: --read-as {StepLinesParser.name} takes it from the summary's rate"
         )
+    try:
+        logs_by("", data, evidence)
+    except UnreadableError as error:
+        return f"{present}no times of steps can be read from its lines: {str(error).lstrip(': ')}"
     lines = len(evidence.columns["timed"])
     return (
         f"{present}{lines:,} lines about steps could be read, but nothing else in the log confirms "
@@ -362,6 +367,8 @@ def _explained(log: Parsed, evidence: Evidence) -> Parsed:
     facts: dict[str, Any] = {**log.log.facts}
     if evidence.checks:
         facts["confirmed"] = ", ".join(evidence.checks)
+    if evidence.batch_from is not None:
+        facts["batch_from"] = evidence.batch_from
     if evidence.repeated is not None:
         facts |= {
             "repeated_steps": evidence.repeated.steps,

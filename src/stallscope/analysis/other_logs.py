@@ -50,6 +50,11 @@ def with_other_logs(analysis: Analysis) -> Analysis:
 
 def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
     """Return the analysis of a run without recorded steps; findings about stages do not apply."""
+    printed, per_rank = printed_steps(analysis.run), times.samples_per_second_per_rank
+    if printed is not None and per_rank is not None and times.step_ms:
+        # Without warm-up.
+        rate = per_rank * times.step_ms / printed.step.mean
+        times = replace(times, samples_per_second_per_rank=rate)
     known = replace(
         analysis,
         bottleneck=analysis.bottleneck if _has_failed(analysis) else without_steps(times),
@@ -58,7 +63,6 @@ def _of_epochs(analysis: Analysis, times: EpochTimes) -> Analysis:
         epochs=times.count,
         epoch_times=times,
     )
-    printed = printed_steps(analysis.run)
     return known if printed is None else _of_series(known, printed, times.precision)
 
 

@@ -139,8 +139,12 @@ def epoch_figures(analysis: Analysis) -> list[tuple[str, str]]:
     if known is None:
         return []
     step = _mean(known.step_ms, known.step_precision_ms, "ms")
+    several = len({epoch.fit for epoch in known.epochs}) > 1
     written = [
-        ("Mean epoch", _mean(known.mean_s, known.precision_s, "s")),
+        (
+            f"Mean epoch{', last training' if several else ''}",
+            _mean(known.mean_s, known.precision_s, "s"),
+        ),
         # The series of step times has both, without warm-up.
         ("Mean step", step if analysis.printed is None else ""),
         ("Between steps of the metric", _mean(known.metric_step_ms, None, "ms")),

@@ -212,6 +212,9 @@ def _throughput(
         samples = whole / run.size
     if samples is not None and mean_s is not None and mean_s > (precision_s or 0.0):
         return samples / mean_s
+    if run.fact("windows") is not None and run.fact("batch_from") is None:
+        # A batch size in the settings may be that of one rank, or of a part of a step.
+        return None
     of_step = recorded_number(run, "samples_per_step")
     if batch is not None and of_step is not None:
         # Ranks that share a model share a batch as well.

@@ -202,7 +202,9 @@ class PrintedSteps:
         for begin, end in steady.trainings:
             first, last = int(steady.step[begin]), int(steady.step[end - 1])
             changes = [change for change in self.changes if first < change.step <= last]
-            edges = np.searchsorted(steady.step, [first, *(each.step for each in changes), last + 1])
+            edges = np.searchsorted(
+                steady.step, [first, *(each.step for each in changes), last + 1]
+            )
             ms = [each.before_ms for each in changes[:1]] + [each.after_ms for each in changes]
             steps = np.add.reduceat(steady.steps, edges[:-1])
             levels += [
