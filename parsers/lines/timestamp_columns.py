@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.types import Bools, Ints
@@ -47,6 +48,7 @@ _ARE_BLANKS = np.isin(np.arange(256), list(b" \t\v\f\r\x1b"))
 _MOST_BLANKS = 80
 #: Columns of timestamps: whether a line has one, and the values of a ``Timestamp``.
 OF_TIMESTAMPS = ("timed", "ns", "zone_known", "resolution_ns", "year_known")
+_IS_DATE = r"^\s*(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d )"
 _NEVER = Timestamp(0, False, 1, True)
 # More years than any log has.
 _MOST_YEARS = 50
@@ -65,6 +67,20 @@ def moments_of(texts: pa.Array) -> dict[str, Column]:
     length = lengths_of(texts)
     block, end = LineBlock(arrow.lines_of(texts)), np.cumsum(length + 1) - 1
     return _columns(block, end - length, end, moment_match)
+
+
+def moments_in(column: pa.Array) -> dict[str, Column] | None:
+    """Return the timestamps of a column of dates; None for other columns."""
+    if pa.types.is_timestamp(column.type):
+        zone_known = column.type.tz is not None
+        column = pc.strftime(column, format="%Y-%m-%d %H:%M:%S" + ("Z" if zone_known else ""))
+    if not pa.types.is_string(column.type):
+        return None
+    texts = arrow.without_nulls(column)
+    are_dates = arrow.numbers(pc.match_substring_regex(texts, _IS_DATE)) == 1
+    if np.mean(are_dates) <= 0.5:
+        return None
+    return moments_of(pc.utf8_trim_whitespace(texts))
 
 
 def dated_columns(block: LineBlock, start: Ints, end: Ints, most: int) -> dict[str, Column]:

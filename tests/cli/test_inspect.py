@@ -265,7 +265,7 @@ def test_outputs_are_sparks_only_where_spark_writes(tmp_path: Path) -> None:
             "text",
             (
                 "no log that Stallscope knows; left alone",
-                "no step times are read: no kind of line repeats with a number that counts",
+                "no step times are read: no line that repeats is known to count steps or epochs",
             ),
         ),
     }

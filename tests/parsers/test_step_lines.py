@@ -878,7 +878,7 @@ def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Pa
         "time 0.2": "its lines have counters (step) and times (time); 50 lines about steps could be "
         "read, but nothing else in the log confirms their times: --read-as step-lines reads them "
         "nevertheless",
-        "": f"its lines have counters (step); {without}: its lines count steps, and have neither "
+        "": f"its lines have counters (step); {without}: the lines that count steps have neither "
         "timestamps nor times",
         "samples/s: 38{0}": f"its lines have counters (step) and rates (samples s); {without}: its "
         "lines count steps and have rates, but no timestamps, times or steps per second",

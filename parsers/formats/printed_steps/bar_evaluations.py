@@ -1,4 +1,4 @@
-"""Tell bars of evaluations from those of steps.
+"""Tell bars of evaluations and of epochs from those of steps.
 
 Bars without a label may be drawn for both, with one total: the text behind each pass names it. Other
 bars count the batches of evaluations, too: ``Epoch 0: 128/140`` of 100 steps. Such a bar goes on while
@@ -27,6 +27,8 @@ _OF_TWO_KINDS, _FEWEST_PASSES = 1.25, 4
 _TRAINED = re.compile(rb"(?i)(?:^|[^a-z])train")
 _NO_WORK = re.compile(rb"\[[^\[\]\r\n]*\]|" + SETTING.removeprefix("(?im)").encode(), re.I | re.M)
 _BEHIND_BYTES = 1 << 20
+# Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
+_EPOCH_LINES, _SHARE_NAMED = re.compile(rb"(?im)^\W{0,3}epoch\W{0,3}(\d{1,9})"), 0.9
 
 
 def works_named(text: bytes, begin: int, end: int) -> set[str]:
@@ -76,6 +78,18 @@ def _alternate(states: BarStates, passes: Sequence[Ints]) -> bool:
         (1 + states.elapsed_s[last]) / states.done[last],
     )
     return any(bool(least[at::2].min() > _OF_TWO_KINDS * most[1 - at :: 2].max()) for at in (0, 1))
+
+
+def are_epochs(states: BarStates, text: bytes) -> bool:
+    """Whether the text has a line of each epoch, as many as the bar has turns."""
+    numbers = {int(number) for number in _EPOCH_LINES.findall(text)}
+    total = float(states.total[-1])
+    is_one_pass = bool((np.diff(states.done) > 0).all())
+    return (
+        is_one_pass
+        and len(numbers) >= _SHARE_NAMED * total > 0
+        and max(numbers) in (total - 1, total)
+    )
 
 
 def without_evaluations(output: BarOutput) -> BarOutput:

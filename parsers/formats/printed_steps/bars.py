@@ -21,6 +21,7 @@ from ...window_lines import MEASURED_HALF, step_lines
 from ...window_meaning import spans
 from .bar_evaluations import (
     WORKS,
+    are_epochs,
     evaluations_in,
     seconds_of_evaluations,
     with_named_passes,
@@ -45,8 +46,7 @@ _UNIT_NS, _SHORTEST_S = 10**9, 20
 _AGREE = 1.15
 _SHARE_ALIKE = 0.9  # of numbers, which bars of several ranks show equally often
 _MOST_NEW = 0.55  # of states differ from those before if a bar is drawn twice for each step
-# A fit that ends before this share of the total was cut off, if others do not.
-_COMPLETE = 0.98
+_COMPLETE = 0.98  # of the total: a fit that ends before was cut off, if others do not
 # Epochs differ in length by at most the first share. A bar with the other share of the chosen one's
 # time may be the training's.
 _LENGTHS_ALIKE, _AS_LONG = 0.1, 0.5
@@ -109,6 +109,8 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
     if not bars:
         return None
     bar, note = _chosen(bars)
+    if not bar.label.words and are_epochs(bar.main.states, output.text):
+        bar = replace(bar, label=bar.label._replace(counts="epoch"))
     evidence = _of_epochs(bar) if bar.label.counts == "epoch" else _of_steps(bar, output)
     return evidence and replace(evidence, notes=(*evidence.notes, *note))
 

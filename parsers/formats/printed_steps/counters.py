@@ -14,7 +14,7 @@ from stallscope.formatting.lists import counted
 
 from ...lines.line_blocks import Column
 from ...window_durations import PRECISE
-from ...window_lines import StepLines, half_unit, step_lines, timed_of_each
+from ...window_lines import StepLines, half_unit, step_lines
 from ...window_meaning import spans
 from ...work_lines import RESTART
 from .figures import FEWEST_LINES, Figure
@@ -43,25 +43,6 @@ _DAY_S = 86_400
 _MOST_APART, _SHARE_OF_ALL_RANKS = 4, 0.9
 # The quantities that may count steps, the likeliest first.
 _COUNTERS = {"step": 0, "count": 10, "samples": 20}
-
-
-def of_main_rank(rows: Rows) -> Rows:
-    """Return the lines of the rank that has most of them."""
-    ranks, counts = np.unique(rows.stamps["rank"], return_counts=True)
-    return rows.chosen(rows.stamps["rank"] == ranks[counts.argmax()])
-
-
-def without_copies(rows: Rows) -> Rows:
-    """Keep one of lines with the same figures, with a timestamp if one has it.
-
-    A second logger or rank prints the others.
-    """
-    if not len(rows):
-        return rows
-    same = np.logical_and.reduce(
-        [(column[1:] == column[:-1]) | np.isnan(column[1:]) for column in rows.values]
-    )
-    return rows.chosen(timed_of_each(np.append(False, same), rows.stamps["timed"]))
 
 
 def of_first_arrivals(rows: Rows) -> Rows:
@@ -98,9 +79,13 @@ def counter_of(rows: Rows) -> int | None:
     counters.sort(key=lambda at: _COUNTERS[figures[at].word.quantity] + figures[at].word.order)
     counts = [at for at in counters if _counts(rows.values[at])]
     even = next((at for at in counts if not _counts_epochs(rows, at, counts)), None)
+    named = [at for at in counters if figures[at].word.quantity == "step"]
+    parts = [at for at in named if at != even and figures[at].total]
+    if any((np.diff(rows.values[at]) < 0).mean() > 1 / 4 for at in parts):
+        # In ``iteration:4 step:13/29`` the other one may count epochs.
+        return None
     if even is not None or not counters or not _is_printed_at_even_times(rows):
         return even
-    named = [at for at in counters if figures[at].word.quantity == "step"]
     return next((at for at in named if _goes_on(rows.values[at])), None)
 
 
@@ -279,6 +264,16 @@ class CountedLines:
         for at in self.having("since"):
             return rise / max(float(np.median(self.sole.values[at])), 1.0)
         by_clock, named = self._batch_by_clock(int(rise)), self.figures[self.counter].word
+        begins = self.sole.values[self.counter][np.append(True, change < 0)]
+        total, first = self.figures[self.counter].total, float(begins[0])
+        if (
+            total
+            and 1 < first < rise
+            and (begins == first).all()
+            and rise % first == 0 < total % first
+        ):
+            # ``[16/5011]`` is the first batch of samples.
+            return first
         if by_clock is not None and (named.quantity == "samples" or by_clock >= _FEWEST_SAMPLES):
             return by_clock
         for batch in self._products():

@@ -28,12 +28,10 @@ from .counters import (
     counter_of,
     epoch_of_each,
     of_first_arrivals,
-    of_main_rank,
-    without_copies,
     without_repeated_steps,
 )
 from .rates import AGREE, ON_BATCH, ComparedLines, percent
-from .rows import Rows, stamps_by
+from .rows import Rows, of_main_rank, stamps_by, without_copies
 from .trainers import TRAINERS
 from .vocabulary import names_step_time
 
@@ -42,29 +40,25 @@ from .vocabulary import names_step_time
 _AGREE_IN_ALL = 1.03
 # Times of steps, in seconds.
 _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
-# A sum over the steps of two lines is longer than this multiple of one line's.
-_OF_ONE_LINE = 1.5
-# Longer ones in a few lines are damage.
+_OF_ONE_LINE = 1.5  # times one line's: the sum over the steps of two lines is longer
 _DAMAGED_S = 1e9
-# Coarser times are left to the clock, as a share of them.
-_COARSEST = 0.03
-# The time of a line's last step stands for itself if it is so many times the usual one.
-_SINGLE_LONG = 5
+_COARSEST = 0.03  # of times: coarser ones are left to the clock
+_SINGLE_LONG = 5  # times the usual: then the time of a line's last step stands for itself
 # The possible units of times without one, in seconds.
 _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
-#: What lines of unknown programs are, for the report.
 KNOWN_FROM = "lines about steps"
-NOTHING_COUNTS = "no number in its repeating lines counts steps"
-NO_TIMES = "its lines count steps, and have neither timestamps nor times"
+NOTHING_COUNTS = "no number in its repeating lines goes on from line to line as steps do"
+NO_TIMES = "the lines that count steps have neither timestamps nor times"
 NO_STEPS_TIMES = "its times have no unit, and are no seconds of a step"
 ONLY_RATES = "its lines count steps and have rates, but no timestamps, times or steps per second"
 SEVERAL_PRINT = (
     "several ranks print into this file without labels: the first line of each step is used"
 )
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
-# Words that are seldom used for the time since the line before.
-_EACH = frozenset({"time", "dt", "latency"})
+#: Of several reasons, the last of these tells most.
+REASONS = (NOTHING_COUNTS, NO_TIMES, NO_STEPS_TIMES, ONLY_RATES, WHOSE_TIMES)
+_EACH = frozenset({"time", "dt", "latency"})  # seldom of the time since the line before
 #: The start of the names of columns with other stages.
 PART = "part "
 _OF_EPOCHS = ("rank", "seconds", "timed", "ns", "zone_known", "resolution_ns", "year_known")
@@ -322,7 +316,7 @@ class _Lines(ComparedLines):
     def _without_clock(self) -> Evidence | str:
         """Return the evidence of lines without a clock: times, rates and what is left may agree."""
         reason = ONLY_RATES if self.having("rate") else NO_TIMES
-        for at in sorted(self.having("time"), key=lambda at: self.figures[at].word.order):
+        for at in sorted(self.having("time"), key=self._likeliness):
             word = self.figures[at].word
             unit_s = word.unit_s or 1.0
             seconds = self.sole.values[at] * unit_s
@@ -342,9 +336,18 @@ class _Lines(ComparedLines):
             coarse = self.coarseness_so_far(at, seconds, half_unit(seconds))
             time = _Time(at, unit_s, "step" if coarse is None else "so far", _UNCHECKED)
             checks = [] if word.unit_s is None else self.product_agrees(seconds)
-            checks = checks or self.left_agrees(seconds)
+            checks = checks or self.left_agrees(seconds) or self._parts_agree(at)
             return self._of(self._fields(time), "last", checks if (coarse or 0) < _COARSEST else [])
         return self._by_rates_of_steps() or reason
+
+    def _parts_agree(self, time: int) -> list[str]:
+        """Return a check if other times in a line, as of a step's parts, add up to a time."""
+        unit_s = self.figures[time].word.unit_s
+        parts = [*self.having("time"), *self.having("data"), *self.having("part")]
+        parts = [at for at in parts if at != time and self.figures[at].word.unit_s == unit_s]
+        sums = np.sum([self.sole.values[at] for at in parts], axis=0) / self.sole.values[time]
+        alike = len(parts) > 1 and (np.abs(sums - 1) < _COARSEST).mean() > 1 - _COARSEST
+        return ["the times of its parts add up to them"] if alike else []
 
     def _by_rates_of_steps(self) -> Evidence | None:
         """Return the evidence of steps per second; None without them."""
@@ -357,6 +360,11 @@ class _Lines(ComparedLines):
                 checks = self.left_agrees(1 / rates) if (coarse or 0) < _COARSEST else []
                 return self._of({name: 1 / np.maximum(self.rows.values[at], 1e-12)}, "last", checks)
         return None
+
+    def _likeliness(self, time: int) -> tuple[int, bool]:
+        """Return a key by which the likeliest times of steps come first."""
+        figure = self.figures[time]
+        return figure.word.order, not names_step_time(figure.name)
 
     def _is_of_each(self, time: int) -> bool:
         """Whether a time is of one step by its name, or as each step has a line."""

@@ -23,7 +23,7 @@ from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, nam
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
 # The most lines of the sample, the most characters and figures of a line, and the most kinds.
-_MOST_LINES, _MOST_CHARACTERS, _MOST_FIGURES, _MOST_KINDS = 1200, 600, 40, 12
+_MOST_LINES, _MOST_CHARACTERS, _MOST_FIGURES, _MOST_KINDS = 1200, 4000, 120, 12
 # Lines that differ in their digits only are taken apart up to this number.
 _MOST_ALIKE = 80
 #: A state of a bar (``bars``).

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from stallscope.arrays.stats import passes
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError
 from stallscope.formatting.lists import counted
@@ -24,6 +25,7 @@ from ...epochs_only import (
     epochs_between_lines,
     epochs_log,
     first_epoch,
+    rounded_to,
     windows_table,
 )
 from ...lines.line_blocks import Column
@@ -44,8 +46,9 @@ from ...window_meaning import durations
 from ...work_lines import RESTART, WORK_BETWEEN
 from ..mlperf.mlperf_marks import logged
 from ..mlperf.mlperf_parser import completed
+from .counters import agrees
 from .figures import figures_of
-from .rates import PrintedSettings, RateSamples, rate_samples
+from .rates import AGREE, PrintedSettings, RateSamples, rate_samples
 from .trainers import Meaning
 
 #: The rank of lines without a launcher's label.
@@ -136,9 +139,7 @@ def _log(
     zero: int,
     facts: Mapping[str, Any],
 ) -> Parsed:
-    fields = () if epoch_lines is None else (epoch_lines["epoch"], epoch_lines["seconds"])
-    epoch_s = dict(zip(*(field.tolist() for field in fields), strict=True))
-    samples = rate_samples(lines, settings, meaning.rate_of, epoch_s)
+    samples = _samples(lines, epoch_lines, meaning, settings)
     windows = durations(
         lines,
         meaning.value,
@@ -161,11 +162,39 @@ def _log(
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
         facts |= epochs.facts
+        facts.setdefault("precision", f"epochs, to {rounded_to(epochs.half_ms)}")
         tables.append(epochs.table(path, rank))
     problems = [Problem(path, what) for what in _problems(rank, lines, samples, bool(tables))]
     if windows is not None and windows.note:
         problems.append(Problem(path, windows.note))
     return epochs_log(path, rank=rank, facts=facts, ended=False, tables=tables, problems=problems)
+
+
+def _samples(
+    lines: StepLines,
+    epoch_lines: Mapping[str, Column] | None,
+    meaning: Meaning,
+    settings: PrintedSettings,
+) -> RateSamples:
+    """Find the samples per step in rates, which trainings of one log may have unlike ones of."""
+    several = [lines.training == number for number in np.unique(lines.training).tolist()]
+    epochs = {} if epoch_lines is None else epoch_lines
+    training = passes(epochs["epoch"]) if epochs else np.zeros(0, np.int64)
+    if len(several) < 2 or not _has_rates(lines):
+        several, training = [np.ones(len(lines), bool)], training * 0
+    each = []
+    for number, rows in enumerate(several):
+        of_epochs = [
+            epochs[name][training == number].tolist() for name in ("epoch", "seconds") if epochs
+        ]
+        part = {name: column[rows] for name, column in lines.columns.items()}
+        own_lines = lines if rows.all() else step_lines(part, meaning.first_step, meaning.untimed)
+        epoch_s = dict(zip(*of_epochs, strict=True))
+        each.append(rate_samples(own_lines, settings, meaning.rate_of, epoch_s))
+    known = [samples.per_step for samples in each if samples.per_step is not None]
+    if len(each) > 1 and (len(known) < len(each) or not agrees(max(known) / min(known), AGREE)):
+        return RateSamples(None, None, "the log's trainings have unlike batches, or unknown ones")
+    return each[0]
 
 
 def _epochs(

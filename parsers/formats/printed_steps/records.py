@@ -25,6 +25,7 @@ from stallscope.arrays.types import Floats, Ints
 
 from ...launcher_output import Lines, line_blocks
 from ...lines.line_blocks import Column, groups_of, sample_parts
+from ...lines.timestamp_columns import moments_in
 from ...work_lines import ProgramStarts
 from .figures import EVALUATES, FEWEST_LINES, NO_FIGURE, RE2_EVALUATES, spelled
 from .metric_times import pivoted
@@ -33,7 +34,6 @@ from .rows import (
     figures_of,
     line_texts,
     mask_of,
-    moments_in,
     stamps_of,
     without_stamps,
 )

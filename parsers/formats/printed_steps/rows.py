@@ -25,7 +25,8 @@ from ...launcher_output import (
     stamps_before,
 )
 from ...lines.line_blocks import Column, sample_parts, texts_of
-from ...lines.timestamp_columns import dates_in, joined_columns, moments_of, without_timestamps
+from ...lines.timestamp_columns import dates_in, joined_columns, without_timestamps
+from ...window_lines import timed_of_each
 from ...work_lines import WORK, WorkLines
 from .figures import (
     DATE_BYTES,
@@ -48,10 +49,7 @@ _FEWEST_OF_ALL = 0.1
 _ORDER = {"step": 0, "epoch": 1, "stamp": 2, "time": 3, "rate": 4, "data": 5}
 # The quantities that time steps.
 TELL = ("time", "rate", "data", "stamp")
-_IS_CLOCK, _IS_DATE = (
-    r"^(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?$",
-    r"^\s*(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d )",
-)
+_IS_CLOCK = r"^(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?$"
 _OF_RAY_TUNE = frozenset({"training_iteration", "time_this_iter_s"})
 RAY_TUNE = "its records count Ray Tune's reports, and not the steps between them"
 _DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}")
@@ -93,6 +91,25 @@ class Rows:
             return self
         stamps = {name: column[rows] for name, column in self.stamps.items()}
         return Rows(self.kind, [column[rows] for column in self.values], stamps)
+
+
+def of_main_rank(rows: Rows) -> Rows:
+    """Return the lines of the rank that has most of them."""
+    ranks, counts = np.unique(rows.stamps["rank"], return_counts=True)
+    return rows.chosen(rows.stamps["rank"] == ranks[counts.argmax()])
+
+
+def without_copies(rows: Rows) -> Rows:
+    """Keep one of lines with the same figures, with a timestamp if one has it.
+
+    A second logger or rank prints the others.
+    """
+    if not len(rows):
+        return rows
+    same = np.logical_and.reduce(
+        [(column[1:] == column[:-1]) | np.isnan(column[1:]) for column in rows.values]
+    )
+    return rows.chosen(timed_of_each(np.append(False, same), rows.stamps["timed"]))
 
 
 def without_stamps(count: int) -> dict[str, Column]:
@@ -425,25 +442,6 @@ def figures_of(column: pa.Array) -> tuple[bool, Floats]:
         return False, np.where(np.isfinite(values), values, np.nan)
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return False, np.full(len(column), np.nan)
-    texts = pc.utf8_trim_whitespace(without_nulls(column))
+    texts = pc.utf8_trim_whitespace(arrow.without_nulls(column))
     is_clock = bool(np.mean(mask_of(pc.match_substring_regex(texts, _IS_CLOCK))) > 0.5)
     return is_clock, numbers_of(texts, is_clock=is_clock)
-
-
-def without_nulls(column: pa.Array) -> pa.Array:
-    """Return texts with empty ones in place of nulls; a plain value would load pandas."""
-    texts = column.cast(pa.string(), safe=False)
-    return pc.fill_null(texts, arrow.scalar("", pa.string())) if texts.null_count else texts
-
-
-def moments_in(column: pa.Array) -> dict[str, Column] | None:
-    """Return the timestamps of a column of dates; None for other columns."""
-    if pa.types.is_timestamp(column.type):
-        zone_known = column.type.tz is not None
-        column = pc.strftime(column, format="%Y-%m-%d %H:%M:%S" + ("Z" if zone_known else ""))
-    if not pa.types.is_string(column.type):
-        return None
-    texts = without_nulls(column)
-    if np.mean(mask_of(pc.match_substring_regex(texts, _IS_DATE))) <= 0.5:
-        return None
-    return moments_of(pc.utf8_trim_whitespace(texts))

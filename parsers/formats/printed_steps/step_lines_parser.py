@@ -21,7 +21,7 @@ from ...window_lines import HALF, MEASURED_HALF, by_rank, decimals_of, half_unit
 from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .counters import clock_of
-from .evidence import KNOWN_FROM, NOTHING_COUNTS, Evidence, evidence_in
+from .evidence import KNOWN_FROM, NOTHING_COUNTS, REASONS, Evidence, evidence_in
 from .figures import kinds_in
 from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
@@ -32,7 +32,7 @@ from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
 from .vocabulary import Quantity
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
-NOTHING_REPEATS = "no kind of line repeats with a number that counts"
+NOTHING_REPEATS = "no line that repeats is known to count steps or epochs"
 #: The program whose summary is read without single steps.
 TRAINER = "Hugging Face's Trainer"
 UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
@@ -118,7 +118,7 @@ def best_evidence(data: bytes) -> Evidence | str:
     for rows in _rows_in(data, records):
         answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
         if isinstance(answer, str):
-            reason = answer
+            reason = max(reason, answer, key=(NOTHING_REPEATS, *REASONS).index)
         elif answer.checks and trains:
             return answer
         else:

@@ -140,3 +140,9 @@ def words(column: Column) -> npt.NDArray[np.str_]:
 def empty_table(schema: pa.Schema) -> pa.Table:
     """Return a table without rows."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def without_nulls(column: pa.Array) -> pa.Array:
+    """Return texts with empty ones in place of nulls; a plain value would load pandas."""
+    texts = column.cast(pa.string(), safe=False)
+    return pc.fill_null(texts, scalar("", pa.string())) if texts.null_count else texts

@@ -32,6 +32,8 @@ _WORTH = 0.05
 _MOST = 10
 # A verdict on the steps since a change needs so many of them.
 _FEWEST_SINCE = 100
+# Steps usually take what the first share of those before takes at most, if these are the second share.
+_USUAL_SHARE, _FEW_SHARE = 0.2, 0.05
 # Steps of a moving sum, in the shortest part; longer ones show smaller changes.
 _WIDTHS = (1, 2, 4)
 # The quartile of absolute normal values: most of the differences have nothing to do with changes.
@@ -109,6 +111,45 @@ def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
         (change for change in sizes if sizes[change] >= np.log1p(_WORTH)), key=sizes.__getitem__
     )
     return tuple(sorted(by_size[-_MOST:], key=lambda change: change.step))
+
+
+class Level(NamedTuple):
+    """The steps after a change of the step time, until the next one."""
+
+    change: ChangePoint
+    steps: int
+    #: How much longer they take than steps usually did before the change, milliseconds.
+    longer_ms: float
+
+
+def levels_after(changes: Iterable[ChangePoint], step: Ints, steps: Ints) -> list[Level]:
+    """Return the levels of the step time after each change within a training.
+
+    Args:
+        changes: changes of this training and of others.
+        step: the first step of each of its windows.
+        steps: their numbers of steps.
+    """
+    own = [change for change in changes if step[0] < change.step <= step[-1]]
+    edges = np.searchsorted(step, [step[0], *(change.step for change in own)])
+    counts = np.add.reduceat(steps, edges)
+    ms = [change.before_ms for change in own[:1]] + [change.after_ms for change in own]
+    return [
+        Level(change, int(counts[at]), max(ms[at] - _usual(ms, counts, at), 0.0))
+        for at, change in enumerate(own, 1)
+    ]
+
+
+def _usual(ms: Sequence[float], steps: Ints, at: int) -> float:
+    """Return how short steps usually were before a level; its own time if few steps were before.
+
+    A short fast spell is not usual, and a training's first steps are not all alike.
+    """
+    if steps[:at].sum() < _FEW_SHARE * steps.sum():
+        return ms[at]
+    order = np.argsort(ms[:at])
+    shares = np.cumsum(steps[order]) / steps[:at].sum()
+    return ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])]
 
 
 def _size(change: ChangePoint) -> float:

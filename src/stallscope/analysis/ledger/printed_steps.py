@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,10 @@ from .by_generation import settling_length_within
 from .change_points import (
     ChangePoint,
     Growth,
+    Level,
     growth_in,
     largest,
+    levels_after,
     possible_places,
     split_points,
 )
@@ -52,8 +53,6 @@ PRECISION = "single steps, to the microsecond"
 _SAMPLED_PARTS = 40
 # A slow first window is no warm-up if so many later ones take nearly as long.
 _LONG, _RECURS, _NEARLY = 0.2, 3, 0.9
-# Steps usually take what this share of the steps before takes at most.
-_USUAL_SHARE = 0.2
 # Of fewer windows, first ones that are as fast as the others are no warm-up.
 _FEWEST_STEADY = 3
 
@@ -85,15 +84,6 @@ class PrintedStages:
     #: The timer of a rank's own work that differs most between ranks, with its shortest and longest
     #: mean, milliseconds; None if all ranks take as long, or are not known.
     spread: tuple[str, float, float] | None
-
-
-class Level(NamedTuple):
-    """The steps after a change of the step time, until the next one."""
-
-    change: ChangePoint
-    steps: int
-    #: How much longer they take than steps usually did before the change, milliseconds.
-    longer_ms: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,30 +190,14 @@ class PrintedSteps:
         """Return the step times from one change to the next, of each training."""
         steady, levels = self.whole.chosen(~self.is_warm_up), []
         for begin, end in steady.trainings:
-            first, last = int(steady.step[begin]), int(steady.step[end - 1])
-            changes = [change for change in self.changes if first < change.step <= last]
-            edges = np.searchsorted(
-                steady.step, [first, *(each.step for each in changes), last + 1]
-            )
-            ms = [each.before_ms for each in changes[:1]] + [each.after_ms for each in changes]
-            steps = np.add.reduceat(steady.steps, edges[:-1])
-            levels += [
-                Level(change, int(steps[at + 1]), max(ms[at + 1] - _usual(ms, steps, at + 1), 0.0))
-                for at, change in enumerate(changes)
-            ]
+            part = slice(begin, end)
+            levels += levels_after(self.changes, steady.step[part], steady.steps[part])
         return tuple(levels)
 
     @cached_property
     def whole(self) -> RankWindows:
         """Return the mean over the ranks that have the lowest rank's windows."""
         return over_ranks(self.ranks)
-
-
-def _usual(ms: Sequence[float], steps: Ints, at: int) -> float:
-    """Return how short steps usually were before a level; a short fast spell is not usual."""
-    order = np.argsort(ms[:at])
-    shares = np.cumsum(steps[order]) / steps[:at].sum()
-    return ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])]
 
 
 def printed_steps(run: Run) -> PrintedSteps | None:

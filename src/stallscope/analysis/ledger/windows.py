@@ -30,6 +30,8 @@ _MOST_NAMED = 0.5
 _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
 # This share of windows overlaps the one before by more than the usual overlap; pauses are so many.
 _OVERLAPPING, _OVERLAPS_OF_GAP = 0.05, 3
+# A pause of a kind is so many times the usual one at most, or so long.
+_STOP, _STOP_NS = 20, 600 * 10**9
 # The first pause contains the start of the job if it is so many times a usual one.
 _LONG_FIRST = 1.5
 
@@ -205,6 +207,13 @@ class _Printed:
             "validation and checkpoint": self.validates & self.saves,
             "unnamed": ~(self.validates | self.saves),
         }
+        for kind, marked in [*kinds.items()][:-1]:
+            # What takes much longer than others of its kind is something else.
+            usual = (
+                float(np.median(spent[marked & (spent > 0)])) if (spent[marked] > 0).any() else 0
+            )
+            stops = marked & (spent > max(_STOP * usual, _STOP_NS))
+            kinds[kind], kinds["unnamed"] = marked & ~stops, kinds["unnamed"] | stops
         pauses = [
             self._pauses(kind, spent, chosen)
             for kind, marked in kinds.items()
@@ -283,8 +292,11 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         named, excluded = [excluded & False] * 2, excluded & False
     usual = usual_without(windows.ms, excluded)
     over = windows.ms - usual
-    # The first step of a start takes as long as that of the job, which is its warm-up.
-    long = (excluded | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
+    # The first step of a start takes as long as that of the job, which is its warm-up; the first ones of
+    # an epoch take long as its loader starts.
+    long = (excluded & ~windows.begins_epoch | restarts) & unusual(
+        over, usual, robust_sd(over[~excluded])
+    )
     # Between two lines there may be steps without a line, also where an epoch of unknown length ends.
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     if not all(log.facts.get("epoch_steps") for log in logs):
