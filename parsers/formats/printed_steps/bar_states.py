@@ -58,6 +58,8 @@ _NUMBER = r"\d{1,9}(?:\.\d{0,9})?(?:e-?\d{1,2})?"
 _ALIKE = 1.1
 # A pace is of all steps so far if it gives the elapsed time up to this share, from so many seconds on.
 _SO_FAR, _LONG_S = 0.05, 20
+# No bar takes longer.
+_LONGEST_S = 1e9
 # The wait for data is at most this share of a step's time, in this share of states.
 _MOST_OF_STEP, _MOST = 1.01, 0.9
 # The numbers of one rank's bar fall in at most this share of states, or this often.
@@ -118,7 +120,9 @@ class BarStates(NamedTuple):
         # A bar that is closed has the pace of all its steps.
         exact_s = self.done * self.pace_s
         is_exact = (self.done == self.total) & (np.floor(exact_s) == self.elapsed_s)
-        return np.where(is_exact, exact_s, likeliest_s)
+        pass_s = _LONGEST_S * np.cumsum(np.append(False, np.diff(self.elapsed_s) < 0))
+        moments_s = pass_s + np.where(is_exact, exact_s, likeliest_s)
+        return np.asarray(np.minimum.accumulate(moments_s[::-1])[::-1] - pass_s)
 
     def pace_ratio(self, seconds: Floats) -> float | None:
         """Return the ratio of printed paces to measured times of a step; None without paces.

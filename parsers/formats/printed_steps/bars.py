@@ -35,22 +35,17 @@ from .rates import percent
 from .rows import without_stamps
 from .vocabulary import OF_TRAINING, OTHER_WORK
 
-# Words of a training around a bar without a label.
 _TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
 _HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
 _BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
-_FEWEST_STATES, _MOST_BARS, _MOST_RANKS = 4, 20, 4096
-# Elapsed times are whole seconds: those of shorter trainings are too coarse.
-_UNIT_NS, _SHORTEST_S = 10**9, 20
-# A bar's pace is smoothed, and elapsed times are rounded: they agree up to this ratio.
-_AGREE = 1.15
+_FEWEST_STATES, _MOST_BARS, _MOST_RANKS, _MOST_ACCUMULATED = 4, 20, 4096, 32
+_UNIT_NS, _SHORTEST_S = 10**9, 20  # of elapsed times: those of shorter trainings are too coarse
+_AGREE = 1.15  # A bar's smoothed pace and rounded elapsed times agree up to this ratio.
 _SHARE_ALIKE = 0.9  # of numbers, which bars of several ranks show equally often
 _MOST_NEW = 0.55  # of states differ from those before if a bar is drawn twice for each step
 _COMPLETE = 0.98  # of the total: a fit that ends before was cut off, if others do not
-# Epochs differ in length by at most the first share. A bar with the other share of the chosen one's
-# time may be the training's.
+# Epochs differ in length by at most the first share; a bar with the other share of the time may be chosen.
 _LENGTHS_ALIKE, _AS_LONG = 0.1, 0.5
-_MOST_ACCUMULATED = 32  # batches of a step
 
 
 @dataclass(frozen=True)
@@ -219,7 +214,10 @@ def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
     keep = np.flatnonzero(np.append(True, (np.diff(states.done) != 0) | falls))
     # Repeated states are drawn after other work, too, and the last one has the pace of all steps.
     last = np.append(keep[1:], len(states.done)) - 1
-    closing_s, pace_s = states.elapsed_s[last], states.pace_s[last]
+    closing_s = states.elapsed_s[last]
+    is_end = (states.done == states.total)[keep] & (closing_s <= states.elapsed_s[keep] + 1)
+    is_end &= ~np.isnan(states.pace_s[last])
+    pace_s = np.where(is_end, states.pace_s[last], states.pace_s[keep])
     states, paused = states.chosen(keep)._replace(pace_s=pace_s), paused[keep]
     passes = _Passes(states)
     rows, breaks = passes.rows, passes.breaks
@@ -409,10 +407,11 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
         return None
     columns |= _works_before(text, states, breaks)
     columns = {name: column[end] for name, column in columns.items()}
-    # The time between spans is that of other work, and of the first steps of a bar.
-    before = np.append(begin[:1], end[:-1])
-    done = np.where(lines.piece[begin] == lines.piece[before], lines.counted[before], 0)
-    pause_s = moments_s[begin] - moments_s[before] - (lines.counted[begin] - done) * seconds
+    # The time between spans is that of other work, and of first steps, which belong to the spans.
+    steps, before = lines.counted[end] - lines.counted[begin], np.append(begin[:1], end[:-1])
+    spanned = step_lines(columns)
+    firsts = spanned.since - steps if len(spanned) == len(end) else 0
+    pause_s = moments_s[begin] - moments_s[before] - firsts * seconds
     if chain.ranks == 1:
         shown = np.cumsum(seconds_of_evaluations(output, states, breaks, chain.rank))
         pause_s = np.maximum(pause_s, shown[begin] - shown[before])
@@ -422,7 +421,6 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
         sums = np.append(0.0, np.cumsum(waits))
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
-    steps = lines.counted[end] - lines.counted[begin]
     return {**columns, "seconds": seconds, MEASURED_HALF: _UNIT_NS / 1e9 / steps}
 
 
