@@ -131,7 +131,8 @@ def network_figures(training: Training, layers: int, network: Network) -> Iterat
 
 def of_causes(what: str, network: Network) -> Figure:
     """Return what causes inside steps add to a step, also as a share of the recorder's other time."""
-    added, rest_us = difference(*network[1:]), median(network.no_causes_us)
+    added = difference(network.causes_us, network.no_causes_us)
+    rest_us = median(network.no_causes_us)
     figure = at_most(
         f"{what}: causes inside steps add per step",
         added.value,

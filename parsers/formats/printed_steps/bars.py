@@ -44,7 +44,7 @@ _AGREE = 1.15  # A bar's smoothed pace and rounded elapsed times agree up to thi
 _SHARE_ALIKE = 0.9  # of numbers, which bars of several ranks show equally often
 _MOST_NEW = 0.55  # of states differ from those before if a bar is drawn twice for each step
 _COMPLETE = 0.98  # of the total: a fit that ends before was cut off, if others do not
-# Epochs differ in length by at most the first share; a bar with the other share of the time may be chosen.
+# Epochs differ in length by at most the first share; a bar with the other share of time may be chosen.
 _LENGTHS_ALIKE, _AS_LONG = 0.1, 0.5
 
 

@@ -130,13 +130,13 @@ def levels_after(changes: Iterable[ChangePoint], step: Ints, steps: Ints) -> lis
         step: the first step of each of its windows.
         steps: their numbers of steps.
     """
-    own = [change for change in changes if step[0] < change.step <= step[-1]]
-    edges = np.searchsorted(step, [step[0], *(change.step for change in own)])
+    inside = [change for change in changes if step[0] < change.step <= step[-1]]
+    edges = np.searchsorted(step, [step[0], *(change.step for change in inside)])
     counts = np.add.reduceat(steps, edges)
-    ms = [change.before_ms for change in own[:1]] + [change.after_ms for change in own]
+    ms = [change.before_ms for change in inside[:1]] + [change.after_ms for change in inside]
     return [
         Level(change, int(counts[at]), max(ms[at] - _usual(ms, counts, at), 0.0))
-        for at, change in enumerate(own, 1)
+        for at, change in enumerate(inside, 1)
     ]
 
 
