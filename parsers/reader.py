@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import PurePath
 from typing import Protocol, TypeVar
 
+from stallscope.arrays import arrow
 from stallscope.collector.sources.source import Source, SourceFile, without_companions
 from stallscope.collector.sources.spark_layout import is_event_log, is_spark_output
+from stallscope.collector.store.generations import is_one_generation
 from stallscope.errors import (
     NotFoundError,
     StallscopeError,
@@ -21,7 +23,7 @@ from stallscope.errors import (
     UnreadableError,
 )
 from stallscope.formatting.lists import counted, joined
-from stallscope.run import Run
+from stallscope.run import INTERVALS_SCHEMA, STEPS_SCHEMA, Run
 
 from .base import (
     Contents,
@@ -132,6 +134,26 @@ def read(
     if reading.failures:
         raise reading.failures[0]
     raise NotFoundError(reading.without_logs or _nothing_in(place.where, files, reading.messages))
+
+
+def read_head(place: str) -> Run | None:
+    """Read the run in a folder without its rows: its tables are empty, and nothing is said of damage.
+
+    None if only ``read`` can tell: if there is no run, several, other files than step logs, or processes
+    that joined or left.
+    """
+    source, parser = _opened(place), StepLogParser()
+    try:
+        files = without_companions(source.files())
+        heads = [parser.parse_head(file.name, file.read()) for file in files]
+    except StallscopeError:
+        return None
+    logs = [head.log for head in heads]
+    if len({head.run_id for head in heads}) != 1 or not is_one_generation(logs, range(len(logs))):
+        return None
+    logs.sort(key=lambda log: (log.rank, log.part, log.anchor))
+    tables = map(arrow.empty_table, (STEPS_SCHEMA, INTERVALS_SCHEMA))
+    return Run(heads[0].run_id, source.where, tuple(logs), *tables)
 
 
 def _read_logs(

@@ -200,7 +200,7 @@ def generations_of(logs: Sequence[Log], completions: Completions) -> list[int]:
     of_session: dict[int, list[int]] = {}
     for index, first in enumerate(sessions_of(logs)):
         of_session.setdefault(first, []).append(index)
-    if _is_one_generation(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
+    if is_one_generation(logs, list(of_session)) or not all(log.has_wall_clock for log in logs):
         return recorded
     walls = wall_offsets(logs)
     sessions = [_session(logs, indices, completions, walls) for indices in of_session.values()]
@@ -251,8 +251,13 @@ def with_generations(table: pa.Table, generation: npt.NDArray[np.int32] | np.int
     return table.set_column(table.schema.get_field_index("generation"), "generation", column)
 
 
-def _is_one_generation(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
-    """Whether every rank has one process, and all agree on the number of ranks and the generation."""
+def is_one_generation(logs: Sequence[Log], firsts: Sequence[int]) -> bool:
+    """Whether every rank has one process, and all agree on the number of ranks and the generation.
+
+    Args:
+        logs: all logs of a run.
+        firsts: the indices of the first log of each session.
+    """
     processes = {
         (log.rank, log.host, log.facts.get("pid")) for log in (logs[index] for index in firsts)
     }

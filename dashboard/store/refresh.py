@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from stallscope.batch.units import Unit, units_of
 from stallscope.collector.run_names import RunAddress
-from stallscope.errors import StallscopeError
+from stallscope.errors import StallscopeError, UnreadableError
 from stallscope.opening import place_warnings
 from stallscope.parsers import read
 from stallscope.parsers.base import ShowProgress, no_progress
@@ -134,13 +135,16 @@ class PlaceContents:
     units: frozenset[Unit]
     #: Error messages about units that cannot be read, and warnings about what is in no unit.
     problems: Sequence[str]
+    #: The units whose runs are without their rows; see ``WatchedPlace.read_rest``.
+    heads: frozenset[Unit] = frozenset()
 
 
 class WatchedPlace:
     """The place of a RUN argument with logs, whose folders are looked at again.
 
     Adding, removing or renaming a file changes its folder. Appended rows do not: ``Refresher`` reads
-    them.
+    them. Of several runs, the first look reads only what the list shows; ``read_rest`` reads the rows
+    of one.
 
     Args:
         address: the argument; a place with a name is read once.
@@ -162,6 +166,7 @@ class WatchedPlace:
         self._folders: _Folders | None = None
         #: The states of the units when they were read.
         self._states: dict[Unit, Hashable] = {}
+        self._warnings: Sequence[str] = ()
         self._failures: dict[Unit, str] = {}
         #: The sizes of the files of units that were not read as a whole: they may have been incomplete.
         self._incomplete: dict[Unit, Hashable] = {}
@@ -170,6 +175,20 @@ class WatchedPlace:
     def failures(self) -> list[str]:
         """The error messages of the last look."""
         return [*self._failures.values()]
+
+    def read_rest(self, unit: Unit) -> PlaceContents:
+        """Read a unit with its rows.
+
+        Raises:
+            UnreadableError: if the logs were deleted, or their rows cannot be read.
+        """
+        read_unit = _read_unit(unit, self._read_as)
+        if read_unit.failure is not None:
+            raise UnreadableError(read_unit.failure)
+        runs: dict[Unit, Sequence[Run]] = {}
+        with self._lock:
+            self._note(unit, read_unit, runs)
+            return self._contents(runs)
 
     def look(self, show_progress: ShowProgress = no_progress) -> PlaceContents | None:
         """Read the units that have come or changed since the last look.
@@ -212,32 +231,60 @@ class WatchedPlace:
             for unit in units
             if unit in grown or self._states.get(unit, _NEVER) != states[unit]
         ]
+        # Rows take nine tenths of the time, and the list of many runs does without.
+        heads_suffice = not self._states and len(units) > 1 and self._read_as is None
         runs: dict[Unit, Sequence[Run]] = {}
+        heads: set[Unit] = set()
         with show_progress("reading", len(changed)) as update:
             for done, unit in enumerate(changed):
                 update(done)
-                self._read(unit, runs)
+                head = unit.head() if heads_suffice else None
+                if head is None:
+                    self._note(unit, _read_unit(unit, self._read_as), runs)
+                else:
+                    runs[unit] = [head]
+                    heads.add(unit)
         self._folders, self._states = folders, states
+        self._warnings = tuple(dict.fromkeys(warnings))
         for former in self._failures.keys() | self._incomplete.keys():
             if former not in states:
                 self._failures.pop(former, None)
                 self._incomplete.pop(former, None)
-        return PlaceContents(runs, frozenset(units), [*self.failures, *dict.fromkeys(warnings)])
+        return self._contents(runs, heads)
 
-    def _read(self, unit: Unit, runs: dict[Unit, Sequence[Run]]) -> None:
-        """Read a unit; note its error, and its files' sizes if it was not read as a whole."""
-        # Taken before: what comes while it is read is read at the next look.
-        sizes = _sizes(unit)
+    def _contents(
+        self, runs: Mapping[Unit, Sequence[Run]], heads: Collection[Unit] = ()
+    ) -> PlaceContents:
+        problems = [*self.failures, *self._warnings]
+        return PlaceContents(runs, frozenset(self._states), problems, frozenset(heads))
+
+    def _note(self, unit: Unit, read_unit: _UnitRead, runs: dict[Unit, Sequence[Run]]) -> None:
+        """Add a unit's runs; note its error, and its files' sizes if it was not read as a whole."""
         self._failures.pop(unit, None)
         self._incomplete.pop(unit, None)
-        try:
-            runs[unit] = unit.read(self._read_as)
-        except StallscopeError as error:
-            self._failures[unit] = str(error)
-            self._incomplete[unit] = sizes
+        if read_unit.failure is not None:
+            self._failures[unit] = read_unit.failure
         else:
-            if place_warnings(runs[unit]):
-                self._incomplete[unit] = sizes
+            runs[unit] = read_unit.runs
+        if read_unit.failure is not None or place_warnings(read_unit.runs):
+            self._incomplete[unit] = read_unit.sizes
+
+
+class _UnitRead(NamedTuple):
+    """The runs of a unit, or why it cannot be read, and the sizes of its files."""
+
+    runs: Sequence[Run]
+    failure: str | None
+    sizes: Hashable
+
+
+def _read_unit(unit: Unit, read_as: str | None) -> _UnitRead:
+    # Taken before: what comes while it is read is read at the next look.
+    sizes = _sizes(unit)
+    try:
+        return _UnitRead(unit.read(read_as), None, sizes)
+    except StallscopeError as error:
+        return _UnitRead((), str(error), sizes)
 
 
 # The state of a unit that was never read.

@@ -108,6 +108,8 @@ class RunsInMemory(RunSource):
         self._watched: set[str] = set()
         self._failures: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
+        #: Runs whose rows were not read yet.
+        self._heads: set[str] = set()
         #: The place and the unit that a run was read from, and by place what could not be read.
         self._origins: dict[str, tuple[WatchedPlace, Unit]] = {}
         self._problems: dict[WatchedPlace, Sequence[str]] = {}
@@ -131,7 +133,7 @@ class RunsInMemory(RunSource):
 
     def load(self, key: str, entry: Entry) -> Run:
         run = self.runs.get(key)
-        if run is None:
+        if run is None or key in self._heads:
             raise UnreadableError(f"{entry.name}: this run has gone since it was listed")
         return run
 
@@ -143,9 +145,14 @@ class RunsInMemory(RunSource):
         run = self.runs.get(key)
         return run is None or (key in self._watched and not has_logs(run))
 
+    def head_of(self, key: str) -> tuple[WatchedPlace, Unit] | None:
+        """Return the place and the unit of a run whose rows were not read yet; None for other runs."""
+        return self._origins[key] if key in self._heads else None
+
     def replace(self, key: str, run: Run) -> None:
         """Add a run, or replace it by its new state."""
         self.runs[key] = run
+        self._heads.discard(key)
         self._entries[key] = entry_of_run(run, key)
         self._versions[key] = self._versions.get(key, 0) + 1
         self._failures.pop(key, None)
@@ -170,10 +177,13 @@ class RunsInMemory(RunSource):
                 key = key or self._free_key(run)
                 self.replace(key, run)
                 self._origins[key] = place, unit
+                if unit in contents.heads:
+                    self._heads.add(key)
                 changed.add(key)
         for key in former:
             if not self.logs_deleted(key):
                 # Its logs now belong to another run.
+                self._heads.discard(key)
                 del self.runs[key], self._entries[key], self._origins[key]
         self._problems[place] = contents.problems
         return changed

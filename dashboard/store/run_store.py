@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -84,6 +85,7 @@ class RunStore:
         self._current = CurrentListing([memory, *sources] if in_memory else sources)
         self._analyse = analyse
         self._cache = Cache(most_bytes, size_of)
+        self._rests = Cache(math.inf)
         self._summaries = Cache(_MOST_SUMMARIES)
 
     def refresh(self) -> None:
@@ -97,6 +99,8 @@ class RunStore:
     def refresh_run(self, run_id: str) -> None:
         """Read a run that is being recorded again, unless it has not grown or was read recently."""
         run = self._memory.runs.get(run_id)
+        if self._memory.head_of(run_id) is not None:
+            return  # its analysis reads it
         grown = None if run is None else self._refresher.refreshed(run_id, run)
         if grown is None:
             return
@@ -151,7 +155,7 @@ class RunStore:
             UnreadableError: if one of the runs was deleted or is damaged.
         """
         listed = [
-            self._listed(known_id) for known_id in (run_id, baseline_id) if known_id is not None
+            self._whole(known_id) for known_id in (run_id, baseline_id) if known_id is not None
         ]
         versions = tuple(run.source.version(run.entry) for run in listed)
 
@@ -232,6 +236,27 @@ class RunStore:
         except KeyError:
             raise NotFoundError(f"there is no run {run_id!r} here") from None
 
+    def _whole(self, run_id: str) -> ListedRun:
+        """Return a run in the list, and read the rows of its logs if only their heads were read.
+
+        Raises:
+            NotFoundError: if there is no run with that id.
+            UnreadableError: if its rows cannot be read.
+        """
+        self._listed(run_id)
+        head = self._memory.head_of(run_id)
+        if head is not None:
+            place, unit = head
+
+            def read_rest() -> None:
+                contents = place.read_rest(unit)
+                # A refresh may have read it meanwhile.
+                if self._memory.head_of(run_id) is not None:
+                    self._update(place, contents)
+
+            self._rests.get(head, read_rest)
+        return self._listed(run_id)
+
     def _load(self, listed: ListedRun) -> Run:
         if listed.source.in_memory:
             return listed.source.load(listed.id, listed.entry)
@@ -248,7 +273,7 @@ class RunStore:
         single_id = self.listing().single_of(listed)
         # If it was deleted in the meantime, the analysis ignores it.
         with suppress(StallscopeError):
-            return None if single_id is None else self._placed(self._listed(single_id))
+            return None if single_id is None else self._placed(self._whole(single_id))
         return None
 
     def _summarise(self, listed: ListedRun) -> AnalysisSummary:

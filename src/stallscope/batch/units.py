@@ -23,6 +23,7 @@ from stallscope.collector.store.manifests import (
 from stallscope.errors import StallscopeError
 from stallscope.opening import load_collected, runs_at, store_warnings
 from stallscope.parsers.base import ShowProgress, no_progress
+from stallscope.parsers.reader import read_head
 from stallscope.parsers.runs.grouping import Launch, by_launch
 from stallscope.reports.report_formats import ReportOptions
 from stallscope.run import Run
@@ -90,6 +91,13 @@ class Unit:
         if self.collected:
             return [load_collected(Path(self.place), with_steps=False)]
         return self.read(read_as, show_progress)
+
+    def head(self) -> Run | None:
+        """Return the run of a folder of step logs without its rows; see ``read_head``.
+
+        None for all other places.
+        """
+        return None if self.collected or self.run else read_head(self.place)
 
     def read(self, read_as: str | None, show_progress: ShowProgress = no_progress) -> list[Run]:
         """Read the place's runs, or the one that is meant.
