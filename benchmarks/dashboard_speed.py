@@ -7,8 +7,6 @@ application answers the requests for views, as for a browser: from the whole run
 all ranks or a few. The alternative reads every step of every rank in a view and sums them into the
 same cells. Sending the steps themselves would need the bytes of the table's last line.
 
-The first page of a folder of runs is timed from the command to its answer, imports included.
-
 Another process, ``dashboard_views.py``, times the answers for every kind of view of a collected run, and
 measures the dashboard's peak memory.
 """
@@ -18,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +23,13 @@ from copy import copy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
-from urllib.request import Request, urlopen
 
 import numpy as np
-from dashboard_views import COLUMNS, LANES, View, ask, chosen_views, page, page_request
+from dashboard_views import COLUMNS, LANES, View, ask, chosen_views, page
 from figures import Figure, at_most, share_of
 from large_run import collected as collected_run
 from peers import ROOT, output_of
-from simulator import Clocks, Fault, Job, Noise, simulate, write_logs
+from simulator import Clocks, Fault, Job, Noise, simulate
 
 from stallscope.analysis.views.lanes import Lanes
 from stallscope.catalogue.collecting import list_runs
@@ -52,45 +47,11 @@ PROGRAM = ROOT / "benchmarks" / "dashboard_views.py"
 LARGEST_MB, SLOWEST_MS, FIRST_VIEW_S = 1.0, 150.0, 2.0
 #: For a run that is open: 95 % of the answers of each kind of view, and the process's memory.
 ANSWER_MS, PEAK_MB = 50.0, 1000.0
-#: From the command to the list of a folder's runs.
-FIRST_PAGE_S = 1.5
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    yield first_page_figure(10 if quick else 100)
     yield from timeline_figures(quick)
     yield from all_views_figures(*((100, 200, 5) if quick else (1000, 10_000, 20)))
-
-
-def first_page_figure(number: int) -> Figure:
-    """Return the seconds until the dashboard of a folder shows its runs, of 4 ranks and 300 steps.
-
-    The fastest of several counts: the first one caches bytecode.
-    """
-    with TemporaryDirectory() as folder:
-        for seed in range(number):
-            job = Job(ranks=4, steps=300, seed=seed, run_id=f"run-{seed}")
-            write_logs(simulate(job), Path(folder) / f"run-{seed}")
-        seconds = min(seconds_to_first_page(Path(folder)) for _ in range(4))
-    name = f"dashboard of {number} runs: from the command to its first page"
-    return at_most(name, seconds, "s", FIRST_PAGE_S)
-
-
-def seconds_to_first_page(folder: Path) -> float:
-    begun = time.perf_counter()
-    words = [sys.executable, "-m", "stallscope", "dashboard", str(folder), "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = next(word for word in process.stdout.readline().split() if "://" in word)
-            body = json.dumps(page_request("/")).encode()
-            headers = {"Content-Type": "application/json"}
-            for request in (url, Request(f"{url}_dash-update-component", body, headers)):
-                with urlopen(request) as answered:
-                    assert answered.status == 200
-            return time.perf_counter() - begun
-        finally:
-            process.send_signal(signal.SIGINT)
 
 
 def all_views_figures(ranks: int, steps: int, times: int) -> Iterator[Figure]:

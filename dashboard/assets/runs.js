@@ -26,6 +26,17 @@
         });
     }
 
+    // Browsers paint no pages that are hidden.
+    function afterPaint(act) {
+        if (document.hidden) {
+            act();
+        } else {
+            window.requestAnimationFrame(function () {
+                window.setTimeout(act);
+            });
+        }
+    }
+
     // Opens a page without reloading the app.
     function goTo(address) {
         window.history.pushState({}, "", address);
@@ -194,6 +205,21 @@
                         api.ensureIndexVisible(0);
                     }
                     api.purgeInfiniteCache();
+                });
+            },
+
+            // Places a component for each run that waits for its analysis, once the rows are painted.
+            awaitAnalyses: function (ids) {
+                if (!ids) {
+                    return noUpdate();
+                }
+                const components = ids.map(function (id) {
+                    return { type: "Store", namespace: "dash_core_components", props: { id: id } };
+                });
+                return new Promise(function (resolve) {
+                    afterPaint(function () {
+                        resolve(components);
+                    });
                 });
             },
 

@@ -95,8 +95,10 @@ def runs_table(number: int, sort: str = "", *, reverse: bool = False) -> Any:
             "maxBlocksInCache": 20,
             # The browser keeps one answer at a time.
             "maxConcurrentDatasourceRequests": 1,
-            "blockLoadDebounceMillis": 50,
-            "infiniteInitialRowCount": min(number, BLOCK),
+            "blockLoadDebounceMillis": 10,
+            # Drawing more rows delays the first ones.
+            "infiniteInitialRowCount": 1,
+            "rowBuffer": 3,
             # The page itself shows a hint.
             "suppressNoRowsOverlay": True,
             "animateRows": False,

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 SEARCH = "runs-search"
 COUNT = "runs-count"
 PENDING = "runs-pending"
+_WAITING = "runs-waiting"
 ADDRESSED = "runs-addressed"
 EMPTY = "runs-empty"
 SELECTED = "runs-selected"
@@ -67,6 +68,7 @@ class RunsPage(Page):
                 role="region",
                 **aria(label="List of runs"),
             ),
+            dcc.Store(id=_WAITING),
             html.Div(id=PENDING),
             dcc.Store(id=ADDRESSED),
             dcc.Store(id=_UNDECIDED, data=0),
@@ -79,7 +81,7 @@ class RunsPage(Page):
             Output(COUNT, "children"),
             Output(SEARCH, "error"),
             Output(EMPTY, "children"),
-            Output(PENDING, "children"),
+            Output(_WAITING, "data"),
             Output(ADDRESSED, "data"),
             Output(_UNDECIDED, "data"),
             Input(GRID, "getRowsRequest"),
@@ -95,7 +97,7 @@ class RunsPage(Page):
                 _count(block),
                 block.error,
                 None if block.matching else _no_match(block),
-                [dcc.Store(id=_pending(run_id)) for run_id in block.pending],
+                [_pending(run_id) for run_id in block.pending],
                 runs_address() + block.query,
                 block.undecided,
             )
@@ -227,6 +229,8 @@ def _add_client_callbacks(app: Dash) -> None:
     # With an output, Dash also calls the function when the page appears.
     add_script(app, "runs.setUp", Output(EMPTY, "className"), Input(GRID, "id"))
     add_script(app, "runs.keepInAddress", Input(ADDRESSED, "data"))
+    # Placing a hundred of them takes longer than painting the rows that wait for them.
+    add_script(app, "runs.awaitAnalyses", Output(PENDING, "children"), Input(_WAITING, "data"))
     add_script(
         app,
         "runs.fillIn",

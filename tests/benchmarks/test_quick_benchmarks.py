@@ -24,6 +24,7 @@ NAMES = (
 #: Benchmarks that are not run here: they need other environments, or more than 8 CPU seconds.
 LEFT_OUT = {
     "dashboard_speed": "imports Dash in two processes, which takes 9 CPU seconds",
+    "first_page": "starts Dash and Chromium in two rounds, which takes 15 CPU seconds",
     "host_part": "trains in .venv-horovod, .venv-keras3 and .venv-mxnet",
     "import_cost": "imports the frameworks of .venv-horovod",
     "keras_overhead": "trains in .venv-horovod",

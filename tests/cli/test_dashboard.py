@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from support.commands import collect_job
 from support.step_logs import Job
 
-from stallscope.cli.dashboard import COMPONENTS, open_store
+from stallscope.cli.dashboard import COMPONENTS, _hidden, open_store
 from stallscope.cli.main import main
 from stallscope.collector.run_names import RunAddress
 from stallscope.dashboard import RunStore
@@ -155,3 +156,23 @@ def test_components_know_their_scripts_and_where_others_may_be_in_them() -> None
     )
     assert few[0] == all_of_them[0]
     assert (few[1], all_of_them[1]) == ("False", "True")
+
+
+def test_dash_is_imported_without_what_notebooks_need() -> None:
+    program = (
+        "import sys; from stallscope.cli.dashboard import _hidden\n"
+        "with _hidden('IPython'):\n    import dash\n"
+        "print('requests' in sys.modules, hasattr(dash, 'Dash'), 'IPython' in sys.modules)"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "False"]
+
+
+def test_a_hidden_package_can_be_imported_later() -> None:
+    sys.modules.pop("wave", None)
+    with _hidden("wave"), pytest.raises(ImportError):
+        importlib.import_module("wave")
+    assert importlib.import_module("wave").Error
+    with _hidden("wave"):
+        assert importlib.import_module("wave").Error

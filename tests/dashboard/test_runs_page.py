@@ -32,7 +32,7 @@ from .content import charts, of_type, texts
 from .stores import NOW, Listed, listed
 
 _LINES = "..runs-grid.getRowsResponse...runs-count.children...runs-search.error"
-_LINES += "...runs-empty.children...runs-pending.children...runs-addressed.data"
+_LINES += "...runs-empty.children...runs-waiting.data...runs-addressed.data"
 _LINES += "...runs-undecided.data.."
 
 
@@ -131,7 +131,7 @@ def test_a_search_of_runs_that_are_not_analysed_yet_ends_with_those_that_match(
     said = json.dumps(answer["runs-empty"])
     assert "No run matches this search so far." in said
     assert "Those that match appear here." in said
-    assert 0 < len(answer["runs-pending"]["children"]) <= 4
+    assert 0 < len(answer["runs-waiting"]["data"]) <= 4
     block = _analysed_in_turns(store, {}, text)
     assert {row["id"] for row in block.rows} == matching
     assert all(row["verdict"] != "…" for row in block.rows)
@@ -195,7 +195,7 @@ def test_of_ten_thousand_runs_a_page_of_lines_is_sent(many: RunStore) -> None:
         f"run-{number:05d}" for number in range(300, 400)
     ]
     assert answer["runs-count"]["children"] == "10,000 runs"
-    assert answer["runs-pending"]["children"] == []
+    assert answer["runs-waiting"]["data"] == []
     assert size < 150_000
     page = json.dumps(
         view_at(many, "/", "").content, default=lambda component: component.to_plotly_json()
