@@ -101,9 +101,9 @@ def test_a_baseline_is_found_whichever_of_the_runs_is_read_first(tmp_path: Path)
     store = store_of(tmp_path)
     assert store.baseline_of(real) == synthetic
     assert analysed_row(store, real)["gap"]
-    other = store_of(tmp_path)
-    analysed_row(other, synthetic)
-    assert analysed_row(other, real) == analysed_row(store, real)
+    synthetic_first = store_of(tmp_path)
+    analysed_row(synthetic_first, synthetic)
+    assert analysed_row(synthetic_first, real) == analysed_row(store, real)
 
 
 def test_a_run_whose_logs_were_deleted_before_they_were_read_says_so(runs: Path) -> None:
