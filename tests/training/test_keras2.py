@@ -59,14 +59,12 @@ class TestHorovod(RecorderContract):
             for name, steps, tensors, size in (
                 ("eager", 4, 4, 4 * NUMBERS),
                 ("legacy_optimizer", 12, 4, 4 * NUMBERS),
-                ("schedule", 12, 4, 4 * NUMBERS),
                 ("none_gradient", 12, 4, 4 * NUMBERS),
                 # The size of an embedding's gradient depends on the batch.
                 ("embeddings", 12, 5, None),
                 ("embeddings_as_dense", 12, 5, None),
                 ("own_train_step_on_instance", 12, 4, 4 * NUMBERS),
                 ("assigned_train_function", 12, 4, 4 * NUMBERS),
-                ("logs_by_number", 12, 4, 4 * NUMBERS),
             )
         ),
         *(
@@ -130,7 +128,6 @@ class TestHorovod(RecorderContract):
         Case("slow_input", steps=12, slow="input", milliseconds=100),
         Case("slow_compute", steps=12, slow="compute", milliseconds=100),
         Case("probed", weights=True, probed=((14, 20),)),
-        Case("second_fit", steps=(12, 12)),
         Case("loaded_on_rank_0", first=1000, intervals=pauses_at(1012, 1024, kinds=("epoch",))),
         Case("interrupted", steps=(5, 12), raised="RuntimeError('tripped')"),
         *(
@@ -224,7 +221,7 @@ def test_facts_of_the_rank(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "scaled"), [("plain", True), ("unscaled_rate", False), ("legacy_optimizer", None)]
+    ("case", "scaled"), [("plain", True), ("eager", False), ("legacy_optimizer", None)]
 )
 def test_whether_the_learning_rate_is_scaled_with_the_ranks_is_recorded(
     recorded: Recorded, case: str, scaled: bool | None

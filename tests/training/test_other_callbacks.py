@@ -8,16 +8,17 @@ from training.recorded import Fit, Recorded, check_steps
 pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 
 
-@pytest.mark.parametrize("case", ["sleeper_before", "sleeper_after"])
-def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded, case: str) -> None:
-    """They take 200 ms per batch: 100 in on_train_batch_begin and 100 in on_train_batch_end."""
-    for fit in recorded.fits(case):
+def test_time_in_other_callbacks_is_in_no_stage(recorded: Recorded) -> None:
+    """They take 200 ms per batch: 50 before and after the recorder's callback, when a batch begins and
+    when it ends.
+    """
+    for fit in recorded.fits("sleepers"):
         check_steps(fit, 0, 12)
         between = fit.steps["begin"].to_numpy()[1:] - fit.steps["end"].to_numpy()[:-1]
         assert between.min() >= 200e6
-        assert fit.median_ms("begin", "data") < 100
-        assert fit.median_ms("data", "ready") < 100
-    recorded.clean(case)
+        assert fit.median_ms("begin", "data") < 50
+        assert fit.median_ms("data", "ready") < 50
+    recorded.clean("sleepers")
 
 
 def test_each_checkpoint_is_an_interval_of_the_rank_that_saves(recorded: Recorded) -> None:

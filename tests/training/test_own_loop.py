@@ -34,8 +34,8 @@ class TestLoops(RecorderContract):
             )
             for name in ("loop_eager", "loop_in_a_graph")
         ),
-        Case("loop_with_slow_input", slow="input", milliseconds=120),
-        Case("loop_with_slow_compute", slow="compute", milliseconds=120),
+        Case("loop_with_slow_input", steps=12, slow="input", milliseconds=120),
+        Case("loop_with_slow_compute", steps=12, slow="compute", milliseconds=120),
         Case("loop_repeats", elements=ELEMENTS),
         Case("loop_raises", steps=5, raised=RAISED),
         Case("loop_resumed", steps=(24, 24)),

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.horovod, pytest.mark.cases, pytest.mark.unmeasured]
 RAISED = "RuntimeError('tripped')"
 
 
-@pytest.mark.parametrize("case", ["second_fit", "mixed_precision", "optimizer_that_counts_nothing"])
+@pytest.mark.parametrize("case", ["mixed_precision", "optimizer_that_counts_nothing"])
 def test_a_second_fit_continues_the_run(recorded: Recorded, case: str) -> None:
     fits = recorded.fits(case)
     assert [(fit.log.rank, fit.log.generation, fit.log.part) for fit in fits] == [

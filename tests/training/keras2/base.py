@@ -114,11 +114,15 @@ class Trips(tf.keras.callbacks.Callback):
 class Sleeps(tf.keras.callbacks.Callback):
     """Sleep before and after each batch, as a slow callback does."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.1)
+        time.sleep(self.seconds)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        time.sleep(0.1)
+        time.sleep(self.seconds)
 
 
 class Blocks(tf.keras.utils.Sequence):

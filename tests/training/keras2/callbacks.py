@@ -18,16 +18,10 @@ from keras2.base import (
 
 
 @ranked
-def sleeper_before(case: Case) -> Any:
+def sleepers(case: Case) -> Any:
+    """Other callbacks take time, before the recorder's and after it."""
     model = classifier()
-    case.fit(model, case.data(), callbacks=[Sleeps(), case.logger()])
-    return seen(model)
-
-
-@ranked
-def sleeper_after(case: Case) -> Any:
-    model = classifier()
-    case.fit(model, case.data(), callbacks=[case.logger(), Sleeps()])
+    case.fit(model, case.data(), callbacks=[Sleeps(0.05), case.logger(), Sleeps(0.05)])
     return seen(model)
 
 

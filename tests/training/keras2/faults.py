@@ -39,7 +39,7 @@ def recorder_breaks(case: Case) -> Any:
     batches, data = Batches(), case.data()
     reduction = reduction_of(model)
     try:
-        callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps()]
+        callbacks = [case.logger(flush_seconds=0.05), Breaks(), batches, Sleeps(0.02)]
         case.fit(model, data, epochs=2, callbacks=callbacks)
     finally:
         finished_calls.CallAssembler.graph_rows = original

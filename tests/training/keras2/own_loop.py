@@ -87,14 +87,15 @@ def train(
     in_graph: bool = True,
     fail_at: int = -1,
     marks_data: bool = False,
+    epochs: int = 2,
     **options: Any,
 ) -> Any:
-    """Train two epochs; ``marks_data`` says that the step marks its data, in its graph if it has one."""
+    """Train some epochs; ``marks_data``: the step marks its data, in its graph if it has one."""
     stopwatch = Stopwatch()
     with training.logger(folder) as log:
         step = stepping(training, log, marks_data)
         step = tf.function(step, **options) if in_graph else step
-        for _ in range(2):
+        for _ in range(epochs):
             with log.epoch():
                 data = training.batches()
                 for number in range(STEPS):
@@ -213,12 +214,12 @@ def loop_resumed(case: Case) -> Any:
 
 @ranked
 def loop_with_slow_input(case: Case) -> Any:
-    return train(Training(slow_input=case.rank == 1), case.folder)
+    return train(Training(slow_input=case.rank == 1), case.folder, epochs=1)
 
 
 @ranked
 def loop_with_slow_compute(case: Case) -> Any:
-    return train(Training(slow_compute=case.rank == 1), case.folder)
+    return train(Training(slow_compute=case.rank == 1), case.folder, epochs=1)
 
 
 @ranked

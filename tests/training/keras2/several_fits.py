@@ -24,14 +24,6 @@ from stallscope.keras import StepLogger
 
 
 @ranked
-def second_fit(case: Case) -> Any:
-    model = classifier()
-    case.fit(model, case.data())
-    case.fit(model, case.data())
-    return seen(model)
-
-
-@ranked
 def second_fit_same_logger(case: Case) -> Any:
     model = classifier()
     logger = case.logger()

@@ -65,15 +65,18 @@ class WithUnused(tf.keras.Model):
 
 @ranked
 def none_gradient(case: Case) -> Any:
+    """Its learning rate is a schedule."""
     tf.keras.utils.set_random_seed(11)
-    model = compiled(WithUnused())
+    rate = tf.keras.optimizers.schedules.ExponentialDecay(0.002, 10, 0.5)
+    model = compiled(WithUnused(), distributed(tf.keras.optimizers.Adam(rate)))
     case.fit(model, case.data())
     return seen(model)
 
 
 @ranked
 def eager(case: Case) -> Any:
-    model = classifier(run_eagerly=True)
+    """Its learning rate does not grow with the ranks."""
+    model = classifier(distributed(adam(scaled=False)), run_eagerly=True)
     case.fit(model, case.data(4))
     return seen(model)
 
@@ -165,21 +168,6 @@ def embeddings(case: Case) -> Any:
 @ranked
 def embeddings_as_dense(case: Case) -> Any:
     return _embeddings(case, sparse_as_dense=True)
-
-
-@ranked
-def schedule(case: Case) -> Any:
-    rate = tf.keras.optimizers.schedules.ExponentialDecay(0.002, 10, 0.5)
-    model = classifier(distributed(tf.keras.optimizers.Adam(rate)))
-    case.fit(model, case.data())
-    return seen(model)
-
-
-@ranked
-def unscaled_rate(case: Case) -> Any:
-    model = classifier(distributed(adam(scaled=False)))
-    case.fit(model, case.data(4))
-    return seen(model)
 
 
 @ranked
