@@ -102,13 +102,14 @@ def recorded(
     step: Callable[[Any, Any, Any], None] | None = None,
     make: Callable[[], Any] = batches,
     training: Training | None = None,
+    epochs: int = 2,
     **options: Any,
 ) -> dict[str, Any]:
-    """Record two epochs, with pauses after each."""
+    """Record some epochs, with pauses after each."""
     training, stopwatch = training or Training(), Stopwatch()
     first_step = options.pop("first_step", None)
     with StepLogger(folder / "logs", **options) as log:
-        for epoch in range(2):
+        for epoch in range(epochs):
             batches_of_epoch = log.watch(make(), first_step=None if epoch else first_step)
             for batch in stopwatch.watch(batches_of_epoch):
                 if step is None:
@@ -178,7 +179,7 @@ def plain(folder: Path) -> Any:
 @ranked
 @alone
 def slow_input(folder: Path) -> Any:
-    return recorded(folder, wait_for_loss, lambda: batches(slow=slow_here()))
+    return recorded(folder, wait_for_loss, lambda: batches(slow=slow_here()), epochs=1)
 
 
 @ranked
@@ -253,7 +254,7 @@ def slow_on_host(log: Any, training: Training, batch: Any) -> None:
 
 @alone
 def slow_compute(folder: Path) -> Any:
-    return recorded(folder, slow_on_host)
+    return recorded(folder, slow_on_host, epochs=1)
 
 
 @ranked

@@ -33,7 +33,7 @@ from jax_cases import (
 
 from stallscope.jax import StepLogger
 
-#: The steps of an epoch.
+#: The steps of a case.
 MANY = 40
 #: Products of matrices in a compiled step, which take ten milliseconds or more.
 SLOW_PRODUCTS = 40_000
@@ -44,23 +44,23 @@ ranked = RANKS.add
 
 @ranked
 def equal_ranks(folder: Path) -> Any:
-    return recorded(folder, wait_for_loss, lambda: batches(MANY))
+    return recorded(folder, wait_for_loss, lambda: batches(MANY), epochs=1)
 
 
 @ranked
 def slow_host(folder: Path) -> Any:
-    return recorded(folder, slow_on_host, lambda: batches(MANY))
+    return recorded(folder, slow_on_host, lambda: batches(MANY), epochs=1)
 
 
 @ranked
 def slow_loader(folder: Path) -> Any:
-    return recorded(folder, wait_for_loss, lambda: batches(MANY, slow=slow_here()))
+    return recorded(folder, wait_for_loss, lambda: batches(MANY, slow=slow_here()), epochs=1)
 
 
 @ranked
 def slow_loader_ahead(folder: Path) -> Any:
     """Let the hosts run ahead: only the slow loader's host is behind its device."""
-    return recorded(folder, make=lambda: batches(MANY, slow=slow_here()))
+    return recorded(folder, make=lambda: batches(MANY, slow=slow_here()), epochs=1)
 
 
 @ranked

@@ -120,10 +120,11 @@ def loop_cases(
         facts: of the first case.
     """
     facts = {"framework": "pytorch", "batches_per_epoch": 12, "batch_size": 16, **facts}
-    pauses = pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint"))
+    pauses = pauses_at(112, 124, kinds=("epoch", "validation", "checkpoint"))
     return (
         Case(
             f"{name}_plain",
+            first=100,
             weights=True,
             stopwatch="computes",
             run_name="plain run",
@@ -138,12 +139,16 @@ def loop_cases(
             facts={"backward_passes_per_step": micro[0]},
         ),
         # The second epoch has a probe of six batches, once its loader has started.
-        Case(f"{name}_repeats", elements=tuple(each * width // 8 for each in ELEMENTS)),
         Case(f"{name}_probed", weights=True, probed=((14, 20),)),
-        Case(f"{name}_slow_input", slow="input", milliseconds=40),
-        Case(f"{name}_slow_backward", slow="compute", milliseconds=40),
+        Case(f"{name}_slow_input", steps=12, slow="input", milliseconds=40),
+        Case(
+            f"{name}_repeats_with_slow_backward",
+            steps=12,
+            elements=tuple(each * width // 8 for each in ELEMENTS[:12]),
+            slow="compute",
+            milliseconds=40,
+        ),
         Case(f"{name}_raises", steps=5, raised=RAISED),
-        Case(f"{name}_resumed", first=100),
         Case(f"{name}_recorder_breaks", fault="broken on purpose"),
     )
 

@@ -42,7 +42,8 @@ SLOWER = 5
 #: And how many times as long a stage takes that is to be named: what equal stages would save is compared
 #: with the step, which busy cores prolong as well.
 MUCH_LONGER = 10
-#: Batches of an epoch where a rank is to be named; there are two epochs.
+#: Batches of an epoch where a rank is to be named; there are two epochs, or one where times
+#: are compared only.
 MANY = 40
 MICRO_BATCHES = 4
 #: The numbers in a token, how long an expert takes for one, forward and backward, and how many times as
@@ -334,10 +335,10 @@ add_loops("tensor_parallel", TensorParallel, CASES)
 add_loops("pipeline", Pipeline, CASES)
 
 
-def many(training: Loop, case: Case) -> Any:
+def many(training: Loop, case: Case, epochs: int = 2) -> Any:
     """Train so many steps that a slow rank can be named."""
     training.loader = Longer(training.loader)
-    return training.train(case)
+    return training.train(case, epochs=epochs)
 
 
 class Longer:
@@ -366,7 +367,7 @@ def add_named(name: str, make: Any) -> None:
         return many(make(seconds(slow=True)), case)
 
     def clean(case: Case) -> Any:
-        return many(make(seconds(slow=False)), case)
+        return many(make(seconds(slow=False)), case, epochs=1)
 
     for function in (slow, clean):
         function.__name__ = f"{name}_{function.__name__}"

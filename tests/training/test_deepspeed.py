@@ -37,7 +37,7 @@ class DeepSpeedContract(RecorderContract):
     def test_the_engine_updates_once_per_step(self, recorded: Recorded) -> None:
         for case in self.cases:
             if not case.raised:
-                assert recorded.result(case.name)["updates"] == 24 // case.micro_of(1)[0]
+                assert recorded.result(case.name)["updates"] == sum(case.recordings)
 
 
 @pytest.fixture(scope="module")

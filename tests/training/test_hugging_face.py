@@ -22,6 +22,7 @@ from training.recorder_contract import (
     Case,
     RecorderContract,
     loop_cases,
+    pauses_at,
 )
 
 from stallscope.analysis import analyse
@@ -220,7 +221,10 @@ class FabricContract(RecorderContract):
 class TestFabricRanks(FabricContract, TwoRanks):
     cases = (
         *FabricContract.cases,
-        Case("fabric_compiled", intervals=FabricContract.cases[0].intervals),
+        Case(
+            "fabric_compiled",
+            intervals=pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint")),
+        ),
     )
 
 

@@ -55,7 +55,7 @@ class JaxContract(RecorderContract):
         ),
         Case("accumulation", steps=8, micro=3),
         Case("repeats", elements=ELEMENTS),
-        Case("slow_input", slow="input", milliseconds=30),
+        Case("slow_input", steps=12, slow="input", milliseconds=30),
         Case("raises", steps=5, raised=RAISED),
         Case("resumed", first=100),
         Case("probed", weights=True, probed=((14, 20),)),
@@ -129,7 +129,7 @@ class TestTwoProcesses(JaxContract):
 class TestOneProcess(JaxContract):
     cases = (
         *JaxContract.cases,
-        Case("slow_compute", slow="compute", milliseconds=30),
+        Case("slow_compute", steps=12, slow="compute", milliseconds=30),
         Case("without_results", timestamps=HOST, reason="log.results was never called"),
         Case("without_stages", timestamps=HOST, reason="switched off with stages=False"),
         # The step in which the loop ends counts; later ones are not recorded.

@@ -132,9 +132,10 @@ class Loop:
         passes: int = 1,
         fail_at: int = -1,
         first_step: int | None = None,
+        epochs: int = 2,
         **options: Any,
     ) -> dict[str, Any]:
-        """Train two epochs, and update the model after so many batches and at an epoch's end."""
+        """Train some epochs, and update the model after so many batches and at an epoch's end."""
         stopwatch = Stopwatch()
         log = StepLogger(
             case.folder / "logs",
@@ -144,7 +145,8 @@ class Loop:
             **options,
         )
         with log if recorded else contextlib.nullcontext():
-            for first in (first_step, None):
+            for epoch in range(epochs):
+                first = first_step if epoch == 0 else None
                 batches = log.watch(self.loader, first_step=first) if recorded else self.loader
                 for number, batch in enumerate(stopwatch.watch(batches), 1):
                     if number == fail_at:
@@ -170,63 +172,63 @@ class Loop:
 def add_loops(name: str, loop: Callable[..., Loop], *tables: Cases, passes: int = 3) -> None:
     """Add the cases that show a library's promises.
 
+    A case shows several of them where none disturbs the other: each case is a training on all ranks.
+
     Args:
         name: begins the names of the cases.
         loop: makes a loop; it knows ``passes``, ``slow_input`` and ``slow_backward`` (seconds).
         tables: to these.
         passes: of a step that accumulates gradients; an epoch has 12.
     """
+    weights: list[str] = []
+
+    def silent(case: Case) -> str:
+        """Return the weights of a training without the recorder, which runs once for all cases."""
+        if not weights:
+            weights.append(loop().train(case, recorded=False)["weights"])
+        return weights[0]
 
     def plain(case: Case) -> Any:
-        silent = loop().train(case, recorded=False)["weights"]
-        return {**loop().train(case), "silent": silent}
+        """Continue a job after its 100th step."""
+        return {**loop().train(case, first_step=100), "silent": silent(case)}
 
     def accumulates(case: Case) -> Any:
         silent = loop(passes=passes).train(case, recorded=False, passes=passes)["weights"]
         return {**loop(passes=passes).train(case, passes=passes), "silent": silent}
 
-    def repeats(case: Case) -> Any:
-        training = loop()
+    def probed(case: Case) -> Any:
+        return {**loop().train(case, probe_input=6, probe_every=12), "silent": silent(case)}
+
+    def slow_input(case: Case) -> Any:
+        return loop(slow_input=slow_seconds()).train(case, epochs=1)
+
+    def repeats_with_slow_backward(case: Case) -> Any:
+        training = loop(slow_backward=slow_seconds())
         training.loader = Repeated(training.loader)
         hook = training.net.register_forward_pre_hook(averaged, with_kwargs=True)
         try:
-            training.train(case)
+            training.train(case, epochs=1)
         finally:
             hook.remove()
         return training.seen()
-
-    def probed(case: Case) -> Any:
-        silent = loop().train(case, recorded=False)["weights"]
-        return {**loop().train(case, probe_input=6, probe_every=12), "silent": silent}
-
-    def slow_input(case: Case) -> Any:
-        return loop(slow_input=slow_seconds()).train(case)
-
-    def slow_backward(case: Case) -> Any:
-        return loop(slow_backward=slow_seconds()).train(case)
 
     def raises(case: Case) -> Any:
         training = loop()
         raised = raised_by(lambda: training.train(case, fail_at=6))
         return training.seen(raised=raised)
 
-    def resumed(case: Case) -> Any:
-        return loop().train(case, first_step=100)
-
     def recorder_breaks(case: Case) -> Any:
-        silent = loop().train(case, recorded=False)["weights"]
         with broken_recorder():
-            return {**loop().train(case), "silent": silent}
+            recorded = loop().train(case)
+        return {**recorded, "silent": silent(case)}
 
     knobs = (
         plain,
         accumulates,
-        repeats,
         probed,
         slow_input,
-        slow_backward,
+        repeats_with_slow_backward,
         raises,
-        resumed,
         recorder_breaks,
     )
     for function in knobs:
