@@ -150,12 +150,12 @@ def recomputed(case: Case) -> Any:
 
 @case_of
 def slow_forward(case: Case) -> Any:
-    return Sharded(slow_forward=slow_seconds()).train(case)
+    return Sharded(slow_forward=slow_seconds()).train(case, epochs=1)
 
 
 @case_of
 def slow_backward_with_accumulation(case: Case) -> Any:
-    return Sharded(slow_backward=slow_seconds()).train(case, passes=2)
+    return Sharded(slow_backward=slow_seconds()).train(case, passes=2, epochs=1)
 
 
 @case_of
@@ -173,7 +173,7 @@ class Asynchronous(Sharded):
 
 @case_of
 def asynchronous(case: Case) -> Any:
-    return Asynchronous(slow_forward=slow_seconds()).train(case)
+    return Asynchronous(slow_forward=slow_seconds()).train(case, epochs=1)
 
 
 class Stuck(Sharded):

@@ -331,18 +331,19 @@ def compiled(case: TrainerCase) -> Any:
 @alone
 @ranked
 def slow_input(case: TrainerCase) -> Any:
-    return case.train(case.logger(), dataset=data(slow_seconds()))
+    return case.train(case.logger(), dataset=data(slow_seconds()), num_train_epochs=1.0)
 
 
 @alone
 @ranked
 def slow_backward(case: TrainerCase) -> Any:
-    return case.train(case.logger(), net=Net(slow_seconds()))
+    return case.train(case.logger(), net=Net(slow_seconds()), num_train_epochs=1.0)
 
 
 @ranked
 def slow_input_with_accumulation(case: TrainerCase) -> Any:
-    return case.train(case.logger(), dataset=data(slow_seconds()), gradient_accumulation_steps=2)
+    options = {"gradient_accumulation_steps": 2, "num_train_epochs": 1.0}
+    return case.train(case.logger(), dataset=data(slow_seconds()), **options)
 
 
 @alone

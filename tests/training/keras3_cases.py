@@ -210,14 +210,15 @@ def raises(case: Case) -> Any:
 @case()
 def slow_input(case: Case) -> Any:
     data = case.batches(seconds=SLOW_SECONDS)
-    return fit(model(), data, [case.logger()], steps_per_epoch=STEPS)
+    return fit(model(), data, [case.logger()], steps_per_epoch=STEPS, epochs=1)
 
 
 @case()
 def slow_layer(case: Case) -> Any:
     threads: set[str] = set()
     data = case.arrays()
-    return {**fit(model(Slow()), data, [case.logger(), noting(threads)]), "threads": list(threads)}
+    results = fit(model(Slow()), data, [case.logger(), noting(threads)], epochs=1)
+    return {**results, "threads": list(threads)}
 
 
 class Late:
@@ -250,7 +251,7 @@ def slow_callback(case: Case) -> Any:
         time.sleep(SLOW_SECONDS)
 
     callback = keras.callbacks.LambdaCallback(on_train_batch_begin=slow)
-    return fit(model(), case.arrays(), [callback, case.logger()])
+    return fit(model(), case.arrays(), [callback, case.logger()], epochs=1)
 
 
 @case()

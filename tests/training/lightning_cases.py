@@ -250,7 +250,7 @@ def padded(case: Case) -> Any:
 @alone
 @ranked
 def slow_input(case: Case) -> Any:
-    return case.fit(case.logger(), data=case.loader(seconds=case.slow_seconds()))
+    return case.fit(case.logger(), data=case.loader(seconds=case.slow_seconds()), max_epochs=1)
 
 
 @alone
@@ -275,7 +275,7 @@ def copies(case: Case) -> Any:
 @alone
 @ranked
 def slow_compute(case: Case) -> Any:
-    return case.fit(case.logger(), net=Net(case.slow_seconds()))
+    return case.fit(case.logger(), net=Net(case.slow_seconds()), max_epochs=1)
 
 
 @alone

@@ -36,10 +36,10 @@ class TestFsdp(RecorderContract):
         ),
         Case("recomputed"),
         # The other rank waits in the collectives of all blocks after the slow one.
-        Case("slow_forward", slow="compute", milliseconds=40),
-        Case("slow_backward_with_accumulation", steps=12, micro=2, slow="compute", milliseconds=40),
+        Case("slow_forward", steps=12, slow="compute", milliseconds=40),
+        Case("slow_backward_with_accumulation", steps=6, micro=2, slow="compute", milliseconds=40),
         # Waits for gathers that a block has started before.
-        Case("asynchronous", slow="compute", milliseconds=40),
+        Case("asynchronous", steps=12, slow="compute", milliseconds=40),
         Case(
             "without_stages",
             timestamps=("data",),

@@ -104,8 +104,8 @@ class TrainerContract(RecorderContract):
             "evaluation_and_checkpoints",
             intervals=PAUSES_IN_EPOCHS,
         ),
-        Case("slow_input", slow="input", milliseconds=40),
-        Case("slow_backward", slow="compute", milliseconds=40),
+        Case("slow_input", steps=12, slow="input", milliseconds=40),
+        Case("slow_backward", steps=12, slow="compute", milliseconds=40),
         Case("raises", steps=5, raised=RAISED),
         Case("resumed", steps=18, first=6),
         Case("recorder_breaks", fault="broken on purpose"),
@@ -151,7 +151,7 @@ class TestTrainerRanks(TrainerContract, TwoRanks):
     # The Trainer adds up the ranks' tokens before each step, and waits there for slow input.
     cases = (
         *TrainerContract.cases,
-        Case("slow_input_with_accumulation", steps=12, micro=2, slow="input", milliseconds=40),
+        Case("slow_input_with_accumulation", steps=6, micro=2, slow="input", milliseconds=40),
     )
 
 

@@ -63,7 +63,7 @@ class TorchRanks(RecorderContract):
         Case("left_early", steps=20),
         Case("validation_in_an_iteration", steps=12),
         Case("copies", steps=12),
-        Case("compiled_and_slow", slow="compute", milliseconds=40),
+        Case("compiled_and_slow", steps=12, slow="compute", milliseconds=40),
         Case("accumulation_left_over", steps=4, micro=5, facts={"backward_passes_per_step": 5}),
         Case("accumulation_on_a_device", steps=8, micro=3),
         Case("several_reductions_in_an_iteration", steps=48, samples=(16, 0) * 24),

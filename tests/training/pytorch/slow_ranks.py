@@ -80,7 +80,7 @@ def compiled_and_slow(case: Case) -> Any:
     model, training.model = training.model, torch.compile(training.model, backend="aot_eager")
     training.step(next(iter(case.loader())))
     with training.logger(case) as log:
-        for batch in log.watch(case.loader(2 * STEPS)):
+        for batch in log.watch(case.loader()):
             training.step(batch)
     training.model = model
     return training.seen()
