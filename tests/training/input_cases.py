@@ -225,11 +225,10 @@ def of_torch(out: Path) -> dict[str, Any]:
         hvd.allreduce(torch.zeros(1))
         results = {"loader": seen(measure_input(loader, log_dir=logs))}
         with StepLogger(logs, optimizer=optimizer) as log:
-            for _ in range(3):
-                for batch in log.watch(loader):
-                    optimizer.zero_grad()
-                    model(batch).sum().backward()
-                    optimizer.step()
+            for batch in log.watch(loader):
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
         results["warnings"] = warnings.messages
         return results
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()

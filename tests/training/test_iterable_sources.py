@@ -43,7 +43,7 @@ def test_a_loader_that_keeps_up_is_accused_of_nothing(recorded: Recorded) -> Non
     figures = figures_of(recorded, "web_dataset")
     assert figures["reason"] is None
     # 12 batches of each shard.
-    assert (figures["worker_batches"], figures["asked"]) == ([48, 48], 2 * 47)
+    assert (figures["worker_batches"], figures["asked"]) == ([24, 24], 47)
     assert figures["workers_without_data"] == []
     assert figures["shards"]["known"] == 4
     assert {
@@ -105,7 +105,7 @@ def test_shards_of_a_hugging_face_stream_are_named(recorded: Recorded) -> None:
 
 def test_ray_data_tells_where_training_is_blocked(recorded: Recorded) -> None:
     figures = figures_of(recorded, "ray_data")
-    assert (figures["kind"], figures["batches"]) == ("Ray Data", 200)
+    assert (figures["kind"], figures["batches"]) == ("Ray Data", 60)
     assert max(figures["stages"], key=lambda stage: stage[1])[0] == "waiting for Ray's tasks"
     assert (
         "Ray Data: waiting for Ray's tasks takes"

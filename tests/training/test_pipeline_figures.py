@@ -17,10 +17,11 @@ SLEEP_US = 8 * 3_000.0
 CASES = ("slow_map", "unknown_length", "fast", "untuned")
 
 
-def trained(environment: Path, folder: Path) -> Recorded:
+def trained(environment: Path, folder: Path, cases: tuple[str, ...] = CASES) -> Recorded:
     needs(environment)
     settings = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return record_cases(folder, "pipeline_cases.py", environment=environment, **settings)
+    words = "pipeline_cases.py"
+    return record_cases(folder, words, cases=cases, environment=environment, **settings)
 
 
 @pytest.mark.frameworks
@@ -63,7 +64,7 @@ class TestKeras2:
     @pytest.fixture(scope="class")
     @classmethod
     def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        return trained(ENVIRONMENT, tmp_path_factory.mktemp("pipelines"))
+        return trained(ENVIRONMENT, tmp_path_factory.mktemp("pipelines"), ("slow_map", "fast"))
 
     def test_an_older_tensorflow_is_to_be_measured(self, recorded: Recorded) -> None:
         assert "counts no stages of pipelines" in figures_of(recorded, "slow_map")["reason"]
