@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +79,27 @@ def recorded(
     return ran, fits_of(logs)
 
 
+class Alone(NamedTuple):
+    """A case that has run in one process with a recording."""
+
+    folder: Path
+    ran: Ran
+    fit: Fit
+
+
+@pytest.fixture(scope="module")
+def alone(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Alone]:
+    """Return a function that runs a case in one process, once for all tests."""
+
+    @cache
+    def run_once(case: str) -> Alone:
+        folder = tmp_path_factory.mktemp(case)
+        ran, (fit,) = recorded(folder, case, ENVIRONMENT)
+        return Alone(folder, ran, fit)
+
+    return run_once
+
+
 class Loop(NamedTuple):
     """A case, what is said of it, and its steps."""
 
@@ -113,22 +135,22 @@ class Loop(NamedTuple):
     ],
     ids=lambda loop: loop.case,
 )
-def test_one_process_is_recorded(training_side: None, tmp_path: Path, loop: Loop) -> None:
-    ran, (fit,) = recorded(tmp_path, loop.case, ENVIRONMENT)
-    first = f"records {loop.said} in {tmp_path / 'recorded' / 'logs'}"
+def test_one_process_is_recorded(alone: Callable[[str], Alone], loop: Loop) -> None:
+    folder, ran, fit = alone(loop.case)
+    first = f"records {loop.said} in {folder / 'recorded' / 'logs'}"
     assert ran.said == [f"stallscope: {said}" for said in (first, *loop.remarks)]
     check_steps(fit, STEPS - loop.steps, loop.steps, loop.timestamps)
     assert fit.log.ended
 
 
-def test_a_logger_of_the_script_itself_stays(training_side: None, tmp_path: Path) -> None:
-    ran, (fit,) = recorded(tmp_path, "with_its_own_logger", ENVIRONMENT)
+def test_a_logger_of_the_script_itself_stays(alone: Callable[[str], Alone]) -> None:
+    _, ran, fit = alone("with_its_own_logger")
     assert ran.said == []
     check_steps(fit, 0, STEPS)
 
 
-def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: Path) -> None:
-    _, (fit,) = recorded(tmp_path, "loop", ENVIRONMENT)
+def test_validation_and_the_last_batch_are_known(alone: Callable[[str], Alone]) -> None:
+    fit = alone("loop").fit
     assert fit.kinds.count("validation") == EPOCHS
     assert fit.kinds.count("epoch") == EPOCHS
     samples = fit.steps["samples"].tolist()
@@ -139,10 +161,10 @@ def test_validation_and_the_last_batch_are_known(training_side: None, tmp_path: 
     ("case", "validations"), [("loop_in_eval", EPOCHS), ("loop_that_trains_in_eval", 0)]
 )
 def test_evaluations_with_gradients_are_validation_by_the_models_mode(
-    training_side: None, tmp_path: Path, case: str, validations: int
+    alone: Callable[[str], Alone], case: str, validations: int
 ) -> None:
     """A model that also trains in ``eval()`` tells nothing, and its steps stay."""
-    _, (fit,) = recorded(tmp_path, case, ENVIRONMENT)
+    fit = alone(case).fit
     check_steps(fit, 1, STEPS - 1)
     assert fit.kinds.count("validation") == validations
     assert fit.kinds.count("epoch") == EPOCHS
@@ -153,10 +175,9 @@ def test_evaluations_with_gradients_are_validation_by_the_models_mode(
     [("loop", 0), ("new_loaders", 1), ("loader_that_takes_a_batch_ahead", 0)],
 )
 def test_the_loaders_figures_begin_with_the_second_epoch(
-    training_side: None, tmp_path: Path, case: str, workers: int
+    alone: Callable[[str], Alone], case: str, workers: int
 ) -> None:
-    _, (fit,) = recorded(tmp_path, case, ENVIRONMENT)
-    figures = fit.log.facts["loader"]
+    figures = alone(case).fit.log.facts["loader"]
     assert (figures["workers"], figures["iterations"], figures["reason"]) == (workers, 1, None)
     assert figures["batches"] == BATCHES
     assert figures["unmatched"] == 0
