@@ -30,9 +30,9 @@ IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 AT_ONCE := -n $(shell expr $(CORES) + 1) $(IN_GROUPS)
 # The recorder, and what measures and simulates, are no part of the app.
 NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulator)
-RANKS := horovod or frameworks
-# All of these are there; to collect the others takes as long as some trainings.
+# All of these are there, and no others; to collect the others takes as long as some trainings.
 OF_RANKS := tests/training
+WITHOUT_RANKS := --ignore=$(OF_RANKS)
 SIDES := horovod-side keras3-side mxnet-side ray-side deepspeed-side
 MAKE_QUIETLY := $(MAKE) --no-print-directory
 
@@ -50,7 +50,7 @@ check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, docs, and one 
 check-tests: $(VENV)/.ready-dev
 	@# Hardly anything waits in these: one worker per core. A defect mostly shows in each case of a test, and
 	@# make test runs the others.
-	$(BIN)/pytest -q --one-case -n $(CORES) $(IN_GROUPS) -m "not ($(RANKS) or browser or services or slow or broad)" $(ARGS)
+	$(BIN)/pytest -q --one-case -n $(CORES) $(IN_GROUPS) $(WITHOUT_RANKS) -m "not (browser or services or slow or broad)" $(ARGS)
 
 test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
 ifneq ($(ARGS),)
@@ -66,14 +66,14 @@ else
 endif
 
 test-app: $(VENV)/.ready-dev browser services-side
-	$(BIN)/pytest $(AT_ONCE) -m "not ($(RANKS))"
+	$(BIN)/pytest $(AT_ONCE) $(WITHOUT_RANKS)
 
 test-unmeasured: $(VENV)/.ready-dev
 	@# Ranks start and wait for seconds: two trainings at once take little longer than one.
-	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m "($(RANKS)) and unmeasured" $(OF_RANKS)
+	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m unmeasured $(OF_RANKS)
 
 test-measured: $(VENV)/.ready-dev
-	$(BIN)/pytest -m "($(RANKS)) and not (unmeasured or asleep)" $(OF_RANKS)
+	$(BIN)/pytest -m "not (unmeasured or asleep)" $(OF_RANKS)
 
 test-asleep: $(VENV)/.ready-dev
 	$(BIN)/pytest -m "asleep" $(OF_RANKS)
@@ -106,16 +106,15 @@ test-lowest-side: test-app lowest-side
 	test ! -f $(LOWEST)/.ready || $(MAKE_QUIETLY) test-lowest ARGS=-q
 
 test-lowest: $(LOWEST)/.ready ## the app's own tests on the lowest versions that pyproject.toml admits
-	@# What a library lacks, it lacks in most cases of a test: one of each shows it. What is long, counts how
-	@# often an interval holds, or ends processes, tells nothing about a library's version that other tests of
-	@# the same functions do not. Spark is a library that only long tests call.
-	$(LOWEST)/bin/pytest --one-case -n $(CORES) $(IN_GROUPS) -m "(spark or not slow) and not ($(RANKS) or browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
+	@# What a library lacks, it lacks in most cases of a test: one of each shows it. What is long or broad, counts
+	@# how often an interval holds, or ends processes, tells nothing about a library's version that other tests
+	@# of the same functions do not. Spark is a library that only long tests call.
+	$(LOWEST)/bin/pytest --one-case -n $(CORES) $(IN_GROUPS) -m "(spark or not (slow or broad)) and not (browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tools/attribution_pictures.py tools/screenshots.py tools/terminal_picture.py
 	$(BIN)/python tools/names.py src collector parsers dashboard tests tools benchmarks
 
 site: $(VENV)/.ready-dev ## the docs as a site with search and a Python reference, in build/site; warnings are errors
