@@ -139,6 +139,7 @@ def test_the_command_imports_the_components_that_pages_use() -> None:
     assert used == {*COMPONENTS}
 
 
+@pytest.mark.broad
 def test_components_know_their_scripts_and_where_others_may_be_in_them() -> None:
     program = (
         "import sys; from stallscope.cli import dashboard; "

@@ -168,6 +168,7 @@ def test_stopped_while_it_answers_it_says_nothing_of_that(
     assert caplog.record_tuples == []
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127"])
 def test_idle_and_half_sent_connections_keep_nobody_out(runs: RunStore, sent: bytes) -> None:
     server = DashboardServer(runs, "127.0.0.1", 0)
@@ -238,6 +239,7 @@ def test_clients_that_do_not_read_keep_nobody_out(
     _while_running(server, ask)
 
 
+@pytest.mark.broad
 def test_who_reads_nothing_is_disconnected(runs: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stallscope.dashboard.server._UNREAD_S", 0.0)
     server = DashboardServer(runs, "127.0.0.1", 0)

@@ -135,6 +135,7 @@ def test_a_thousand_ranks_share_rows_and_the_slow_one_keeps_its_own(
     assert drawn.layout.height < 900
 
 
+@pytest.mark.broad
 def test_one_late_rank_of_a_thousand_is_visible_without_a_name(
     named_run: Callable[[str], Run],
 ) -> None:

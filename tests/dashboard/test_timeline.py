@@ -111,6 +111,7 @@ def test_a_thousand_ranks_fit_into_less_than_a_megabyte(named_run: Callable[[str
         assert (answer["edges"][0], answer["edges"][-1]) == (0, 1000)
 
 
+@pytest.mark.broad
 def test_what_is_sent_in_16_bits_is_as_exact_as_a_screen(named_run: Callable[[str], Run]) -> None:
     run = named_run("a thousand ranks")
     answer = read(ask(RunStore([run]), "thousand", lanes="400", rows="0-400"))
@@ -306,6 +307,7 @@ def test_pauses_are_marked_on_the_lanes_of_their_ranks() -> None:
     assert any("garbage collection, compilation, or a save" in text for text in said)
 
 
+@pytest.mark.broad
 def test_a_rank_of_a_thousand_is_shown_among_its_neighbours(
     named_run: Callable[[str], Run],
 ) -> None:
