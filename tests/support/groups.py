@@ -31,18 +31,10 @@ _LONG_FILE = "tests/parsers/test_contract.py"
 LONG = tuple(
     f"tests/training/test_{name}.py"
     for name in (
-        *("generations", "sharded", "pipeline_figures", "hugging_face", "recorder_pages"),
-        *("tutorial", "torch_ranks", "iterable_sources", "keras3", "hangs", "timelines"),
-        *(
-            "deepspeed",
-            "ray",
-            "netcheck",
-            "failures",
-            "fsdp",
-            "lightning",
-            "end_summary",
-            "cluster",
-        ),
+        *("generations", "unedited", "cluster", "launch_scripts", "netcheck", "sharded"),
+        *("deepspeed", "torch_ranks", "hugging_face", "pipeline_figures", "iterable_sources"),
+        *("end_summary", "hangs", "ray", "recorder_pages", "keras3", "measure_input"),
+        *("lightning", "megatron", "fsdp", "failures", "loader_figures", "timelines", "tutorial"),
     )
 )
 
