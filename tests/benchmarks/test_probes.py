@@ -128,6 +128,7 @@ def test_one_worker_one_shard_or_some_samples_are_slow(monkeypatch: pytest.Monke
 # -- the trainings -------------------------------------------------------------------------------
 
 
+@pytest.mark.broad
 def test_the_runs_of_a_group_take_turns_of_an_epoch(tmp_path: Path) -> None:
     repaired, slow = plan.groups([faulty("storage", 0)])[0]
     wanted = plan.Plan([[repaired, slow]], epochs=2, steps=80)

@@ -139,6 +139,7 @@ def waits(rows: list[InterruptionRow], monkeypatch: pytest.MonkeyPatch) -> Itera
     waits.stop()
 
 
+@pytest.mark.broad
 def test_a_thread_that_keeps_the_lock_is_found_with_its_line(
     waits: LockWaits, rows: list[InterruptionRow]
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_thread_that_keeps_the_lock_is_found_with_its_line(
     assert most["waits"] > 0.5 * sum(waits._had_it.values())
 
 
+@pytest.mark.broad
 def test_waits_take_as_long_as_the_kernel_says(
     waits: LockWaits, rows: list[InterruptionRow]
 ) -> None:
@@ -182,6 +184,7 @@ def asleep_ns() -> int:
     return time.monotonic_ns() - computed - ready
 
 
+@pytest.mark.broad
 def test_threads_that_compute_without_the_lock_are_no_cause(
     waits: LockWaits, rows: list[InterruptionRow]
 ) -> None:
