@@ -31,6 +31,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     best_evidence,
 )
 from stallscope.parsers.inspection.inspected import Proposal, proposal_for
+from stallscope.text.job_words import job_total
 
 PARSER = StepLinesParser()
 
@@ -2127,3 +2128,178 @@ def test_a_first_line_with_commas_is_no_table(start: str) -> None:
     ]
     log = read("\n".join(lines).encode())
     assert log.log.facts["step_ms"] == pytest.approx(1000, rel=0.05)
+
+
+# Readings that other figures of a log contradict, or confirm
+
+
+def test_long_lines_of_reinforcement_learning_are_read() -> None:
+    """A line has the time of its step behind a thousand characters, and the parts that add up to it."""
+    rng = random.Random(3)
+    lines = []
+    for step in range(1, 13):
+        parts = {"gen": rng.uniform(20, 30), "ref": 0.9, "update_actor": rng.uniform(2, 4)}
+        figures = " - ".join(f"critic/score/part_{n}:{rng.uniform(0, 9):.3f}" for n in range(50))
+        timed = " - ".join(f"timing_s/{name}:{took:.3f}" for name, took in parts.items())
+        total = sum(parts.values())
+        lines.append(
+            f"step:{step} - actor/pg_loss:0.1 - {figures} - {timed} - timing_s/step:{total:.3f}"
+        )
+    log = read("\n".join(lines).encode())
+    _, ms = windows_of(log)
+    assert np.mean(ms) == pytest.approx(28_900, rel=0.1)
+    assert log.log.facts["confirmed"] == "the times of its parts add up to them"
+
+
+def test_a_counter_that_begins_with_a_batch_counts_samples() -> None:
+    rng = random.Random(5)
+    lines = [
+        f"Epoch {epoch}[{first}/5011]: loss:0.7, lr:0.01, batch time:{rng.uniform(0.3, 0.32):.4f}"
+        for epoch in range(1, 6)
+        for first in range(16, 5011, 1600)
+    ]
+    log = PARSER.parse("run.log", "\n".join(lines).encode())
+    steps, ms = windows_of(log)
+    assert steps.sum() == 5 * 301
+    assert np.median(ms) == pytest.approx(310, rel=0.02)
+
+
+def test_a_counter_beside_the_step_of_an_epoch_is_no_step() -> None:
+    lines = [
+        f"{at(7.2 * n)} - INFO - iteration:{n * 100 // 29} step:{n * 100 % 29 + 1}/29, loss: 2.{n:04}"
+        for n in range(1, 40)
+    ]
+    assert "goes on from line to line" in str(best_evidence("\n".join(lines).encode()))
+
+
+def test_a_bar_counts_epochs_where_each_has_a_line() -> None:
+    screen = Screen()
+    for n in range(1, 41):
+        screen.step(35)
+        screen.draw(n, 40, pace=35)
+    text = f"train loss\n{screen.text}\n" + "".join(
+        f"Epoch {n}: validation accuracy 0.9\n" for n in range(40)
+    )
+    log = read(text.encode())
+    assert {*log.intervals["kind"].to_pylist()} == {"epoch"}
+    assert "window" in read(b"train loss\n" + screen.text.encode()).intervals["kind"].to_pylist()
+
+
+def test_times_by_a_bar_are_as_precise_as_its_clock() -> None:
+    screen = Screen()
+    screen.run(1500, 0.27, label="train ")
+    log = read(screen.text.encode())
+    steps, _ = windows_of(log)
+    facts = log.log.facts
+    assert facts["window_precision_ms"] == pytest.approx(1000 / np.median(steps), rel=0.1)
+    # The clock is read for all steps together.
+    assert facts["step_precision_ms"] == pytest.approx(1000 / 1500, rel=0.1)
+
+
+def test_a_closed_bar_has_the_pace_of_all_its_steps() -> None:
+    screen = Screen()
+    for epoch in range(30):
+        began = screen.now
+        screen.run(38, 0.26, label=f"Epoch {epoch}: ")
+        pace = (screen.now - began) / 38
+        screen.draw(38, 38, began=began, pace=pace, label=f"Epoch {epoch}: ", end="\n")
+    steps, ms = windows_of(read(screen.text.encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(260, rel=0.01)
+
+
+@pytest.mark.parametrize("confirms", [True, False], ids=["rates", "no rates"])
+def test_throughput_needs_a_batch_that_the_log_confirms(tmp_path: Path, confirms: bool) -> None:
+    lines = ["batch_size: 16"]
+    for n in range(0, 500, 10):
+        rate = f" speed {16 / STEP_S + n % 3 / 10:.1f} samples/s" if confirms else ""
+        lines.append(f"{at(n * STEP_S)} step {n} loss 2.{n:04}{rate}")
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    times = analyse(read_place(str(tmp_path))[0]).epoch_times
+    assert times is not None
+    expected = pytest.approx(16 / STEP_S, rel=0.02) if confirms else None
+    assert times.samples_per_second_per_rank == expected
+
+
+def test_only_a_command_that_reads_the_log_is_offered(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "".join(f"Epoch {n}/100 [133.{n % 7}s] | Train Loss: 2.4\n" for n in range(1, 9))
+    )
+    with pytest.raises(NotFoundError, match=r"no two of its lines tell how long steps took$"):
+        read_place(str(log))
+
+
+def test_epochs_between_sparse_lines_are_as_uncertain_as_these_are_apart() -> None:
+    lines = [
+        f"{at(2.0 * n)} epoch {1 + n // 470} step {n} loss 2.{n:05}" for n in range(200, 4700, 200)
+    ]
+    log = read("\n".join(lines).encode())
+    assert log.log.facts["epoch_precision_ms"] == pytest.approx(400_000)
+
+
+def test_a_pause_that_is_much_longer_than_others_of_its_kind_is_another(tmp_path: Path) -> None:
+    lines, now = [], 0.0
+    for n in range(0, 1000, 10):
+        now += 10 * STEP_S
+        if n % 100 == 0 and n:
+            now += 3000 if n == 500 else 20
+            lines.append("Evaluating on the validation set")
+        lines.append(f"{at(now)} step {n} loss 2.{n:04}")
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    printed = analyse(read_place(str(tmp_path))[0]).printed
+    assert printed is not None
+    pauses = {pause.kind: pause.seconds for pause in printed.pauses}
+    assert pauses == {
+        "validation": pytest.approx(8 * 20, rel=0.1),
+        "unnamed": pytest.approx(3000, rel=0.02),
+    }
+
+
+def test_nothing_is_compared_across_starts_of_a_program(tmp_path: Path) -> None:
+    lines, now = [], 0.0
+    for first, last, step_s in ((0, 100, 0.5), (100, 250, 1.5), (250, 370, 0.5)):
+        now += 86_400
+        lines += START
+        for n in range(first, last):
+            now += 12 if n == first else step_s
+            lines.append(f"{at(now)} step {n} loss 2.{n:04}")
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    analysis = analyse(read_place(str(tmp_path))[0])
+    assert analysis.printed is not None
+    assert not analysis.changes
+    assert not analysis.printed.pauses
+    # The first step of each start takes long.
+    assert analysis.printed.step.mean == pytest.approx(905, rel=0.02)
+    assert "with the time between 3 starts" in job_total(analysis)
+
+
+@pytest.mark.parametrize("fast", [60, 600], ids=["a spell", "half of the steps"])
+def test_steps_that_are_as_slow_as_usual_again_did_not_become_slower(
+    tmp_path: Path, fast: int
+) -> None:
+    took = [0.22] * 600 + [0.06] * fast + [0.22] * 600
+    ends = np.cumsum(took)
+    lines = [f"{at(float(end))} step {n} loss 2.{n:04}" for n, end in enumerate(ends)]
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    analysis = analyse(read_place(str(tmp_path))[0])
+    assert len(analysis.changes) == 2
+    assert analysis.printed is not None
+    assert (analysis.printed.slowdown > 0.05) == (fast == 600)
+    assert (analysis.bottleneck.cause == "changes") == (fast == 600)
+
+
+def test_rates_of_trainings_with_unlike_batches_are_no_times_of_steps(tmp_path: Path) -> None:
+    lines = []
+    for batch, step_s in ((10, 0.28), (40, 2.7)):
+        steps = 4000 // batch
+        for epoch in range(4):
+            lines += [
+                f"INFO:root:Epoch[{epoch}] Batch [{n}]\tSpeed: {batch / step_s:.2f} samples/sec\tloss=2"
+                for n in range(20, steps, 20)
+            ]
+            lines.append(f"INFO:root:Epoch[{epoch}] Time cost={steps * step_s:.3f}")
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    (run,) = read_place(str(tmp_path))
+    assert run.intervals["kind"].to_pylist() == ["epoch"] * 8
+    assert "unlike batches" in " ".join(problem.what for problem in run.problems)
+    assert analyse(run).epoch_times is not None
