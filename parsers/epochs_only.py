@@ -268,6 +268,10 @@ def epochs_between_lines(
     if columns.keys() >= {"step", RESTART}:
         begin, is_whole = begun_last(columns["step"][timed], columns[RESTART][timed], begin, end)
         fits &= is_whole
+    if "step" in columns:
+        # A log may begin, or a part of it, within an epoch: its first line is not that of other epochs.
+        step = columns["step"][timed]
+        fits &= (step[end] > step[end - 1]) | (step[begin] <= step[end])
     begin, end = begin[fits], end[fits]
     # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]

@@ -27,8 +27,7 @@ RateOf = Literal["one rank", "all ranks"]
 _ABOUT = 1.25
 # Samples per step are a multiple of a rank's batch if their ratio is this close to a whole number.
 _WHOLE_RANKS = 0.02
-# With this many lines, the last one is near the end of its epoch.
-_FEWEST_LINES = 8
+_FEWEST_LINES = 8  # With so many lines, the last one is near the end of its epoch.
 # An epoch with one line takes at most twice the time of the line's steps, and other work.
 _MOST_OF_ONE_LINE = 3
 # Samples of a step vary if their median deviation is more than this share.
@@ -368,7 +367,9 @@ class ComparedLines(CountedLines):
                 (size for size in self.stated_batches if _is_batch(batch / size, thing)), None
             )
             if spread < CONSTANT and size is not None:
-                return [f"rates and times {ON_BATCH} {size:,}"]
+                are_tokens = thing == "token" and agrees(batch / size, 1 + CONSTANT)
+                on_batch = "agree on the tokens of a step," if are_tokens else ON_BATCH
+                return [f"rates and times {on_batch} {size:,}"]
             varies = float(np.median(np.abs(seconds / np.median(seconds) - 1)))
             power = 2.0 ** round(np.log2(max(batch, 1e-9)))
             exact = thing == "token" and power >= _SHORTEST_SEQUENCE
@@ -386,10 +387,9 @@ def percent(ratio: float) -> str:
 
 def _is_batch(ratio: float, thing: str) -> bool:
     """Whether a ratio to a batch is 1, or for tokens the length of its sequences, a power of two."""
-    if thing == "step":
-        return False
     power = 2.0 ** round(np.log2(max(ratio, 1e-9))) if thing == "token" else 1.0
-    return (power == 1 or power >= _SHORTEST_SEQUENCE) and agrees(ratio / power, 1 + CONSTANT)
+    is_length = power == 1 or power >= _SHORTEST_SEQUENCE
+    return thing != "step" and is_length and agrees(ratio / power, 1 + CONSTANT)
 
 
 # -- Batch sizes and numbers of ranks that programs print before they train -----------------------

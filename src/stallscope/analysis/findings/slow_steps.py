@@ -217,7 +217,7 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
     slowest = _slowest_change(printed)
     yield from (loss.finding for loss in printed_losses(printed, setup))
     for change, _, longer_ms in printed.levels:
-        if change is not slowest:
+        if longer_ms is not None and change is not slowest:
             yield changed(change, usual=longer_ms < _LARGE * change.after_ms)
     yield from _uneven_ranks(printed)
     if printed.growth is not None:
@@ -299,12 +299,11 @@ def _slow_steps(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
 def _slowest_change(printed: PrintedSteps) -> ChangePoint | None:
     """Return the change that made steps slower than usual by most; None if none did."""
     slower = [
-        level
-        for level in printed.levels
-        if level.change.after_ms > level.change.before_ms
-        and level.longer_ms >= _LARGE * level.change.after_ms
+        (longer_ms, change.step, change)
+        for change, _, longer_ms in printed.levels
+        if change.after_ms > change.before_ms and (longer_ms or 0.0) >= _LARGE * change.after_ms
     ]
-    return max(slower, key=lambda level: level.longer_ms).change if slower else None
+    return max(slower)[2] if slower else None
 
 
 def _uneven_ranks(printed: PrintedSteps) -> Iterator[Finding]:

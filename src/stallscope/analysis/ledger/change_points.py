@@ -118,8 +118,9 @@ class Level(NamedTuple):
 
     change: ChangePoint
     steps: int
-    #: How much longer they take than steps usually did before the change, milliseconds.
-    longer_ms: float
+    #: How much longer they take than steps usually did before the change, milliseconds; None if few
+    #: steps were before, as a training's first steps are not all alike.
+    longer_ms: float | None
 
 
 def levels_after(changes: Iterable[ChangePoint], step: Ints, steps: Ints) -> list[Level]:
@@ -135,21 +136,18 @@ def levels_after(changes: Iterable[ChangePoint], step: Ints, steps: Ints) -> lis
     counts = np.add.reduceat(steps, edges)
     ms = [change.before_ms for change in inside[:1]] + [change.after_ms for change in inside]
     return [
-        Level(change, int(counts[at]), max(ms[at] - _usual(ms, counts, at), 0.0))
+        Level(change, int(counts[at]), _longer(ms, counts, at))
         for at, change in enumerate(inside, 1)
     ]
 
 
-def _usual(ms: Sequence[float], steps: Ints, at: int) -> float:
-    """Return how short steps usually were before a level; its own time if few steps were before.
-
-    A short fast spell is not usual, and a training's first steps are not all alike.
-    """
+def _longer(ms: Sequence[float], steps: Ints, at: int) -> float | None:
+    """Return how much longer a level is than steps usually were before; a fast spell is not usual."""
     if steps[:at].sum() < _FEW_SHARE * steps.sum():
-        return ms[at]
+        return None
     order = np.argsort(ms[:at])
     shares = np.cumsum(steps[order]) / steps[:at].sum()
-    return ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])]
+    return max(ms[at] - ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])], 0.0)
 
 
 def _size(change: ChangePoint) -> float:

@@ -182,7 +182,7 @@ class PrintedSteps:
     @property
     def slowdown(self) -> float:
         """Return the share of steps' time that they take longer than they usually did before."""
-        longer_ms = sum(level.longer_ms * level.steps for level in self.levels)
+        longer_ms = sum((level.longer_ms or 0.0) * level.steps for level in self.levels)
         return longer_ms / max(1e3 * self.steady_s, 1e-9)
 
     @cached_property

@@ -101,7 +101,8 @@ def slow_windows(ranks: Sequence[RankWindows], steady: Bools, precision_ms: floa
     usual = usual_without(ms, starts)
     over = ms - usual
     at_start = starts & unusual(over, usual, robust_sd(over[~starts]))
-    if starts.sum() < _FEWEST_EPOCHS or at_start.sum() < _MOST * starts.sum() or starts.all():
+    few = starts.sum() < _FEWEST_EPOCHS or at_start.sum() < _MOST * starts.sum()
+    if few or starts.sum() > (~starts).sum():
         at_start &= False
     slow_starts = costs.of(over, at_start)
     period = _period(windows, at_start, precision_ms)

@@ -32,6 +32,8 @@ _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
 _OVERLAPPING, _OVERLAPS_OF_GAP = 0.05, 3
 # A pause of a kind is so many times the usual one at most, or so long.
 _STOP, _STOP_NS = 20, 600 * 10**9
+# Lines are missing where so many times as many steps as usual are between two of them.
+_MISSING = 20
 # The first pause contains the start of the job if it is so many times a usual one.
 _LONG_FIRST = 1.5
 
@@ -208,11 +210,11 @@ class _Printed:
             "unnamed": ~(self.validates | self.saves),
         }
         for kind, marked in [*kinds.items()][:-1]:
-            # What takes much longer than others of its kind is something else.
-            usual = (
-                float(np.median(spent[marked & (spent > 0)])) if (spent[marked] > 0).any() else 0
-            )
+            # What takes much longer than others of its kind is something else, or the job's start.
+            known = spent[marked & (spent > 0)]
+            usual = float(np.median(known)) if len(known) else 0.0
             stops = marked & (spent > max(_STOP * usual, _STOP_NS))
+            stops[0] = False
             kinds[kind], kinds["unnamed"] = marked & ~stops, kinds["unnamed"] | stops
         pauses = [
             self._pauses(kind, spent, chosen)
@@ -301,11 +303,13 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
     if not all(log.facts.get("epoch_steps") for log in logs):
         between = between + np.where(windows.begins_epoch, np.median(steps) - 1, 0)
+    # Where many lines are missing, the time may be that of anything.
+    apart = restarts | (between > _MISSING * np.median(steps))
     gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
     resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
     # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
-    away = float(np.maximum(np.append(0, begin[1:] - end[:-1])[restarts], 0).sum())
-    gap[restarts] = 0
+    away = float(np.maximum(np.append(0, begin[1:] - end[:-1])[apart], 0).sum())
+    gap[apart] = 0
     # Where windows have the time of some of their steps, they overlap as often as they are apart.
     inside = gap[~windows.begins_epoch]
     overlap = max(-float(np.quantile(inside, _OVERLAPPING)), 0.0)
