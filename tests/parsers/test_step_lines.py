@@ -2303,3 +2303,25 @@ def test_rates_of_trainings_with_unlike_batches_are_no_times_of_steps(tmp_path: 
     assert run.intervals["kind"].to_pylist() == ["epoch"] * 8
     assert "unlike batches" in " ".join(problem.what for problem in run.problems)
     assert analyse(run).epoch_times is not None
+
+
+@pytest.mark.parametrize("between", ["E: {0} | A: 0.1\n", ""], ids=["lines between", "labels"])
+def test_bars_of_which_only_the_ends_are_printed_are_read(between: str) -> None:
+    screen = Screen()
+    screen.text = "train loss 2\n"
+    for epoch in range(12):
+        began = screen.now
+        for _ in range(782):
+            screen.step(0.025)
+        pace = (screen.now - began) / 782
+        label = "" if between else f"Epoch {epoch}: "
+        # It is drawn again when it is closed.
+        screen.draw(782, 782, began=began, pace=pace, label=label)
+        screen.draw(782, 782, began=began, pace=pace, label=label, end="\n")
+        screen.text += between.format(epoch)
+        screen.now += 5
+    log = read(screen.text.encode())
+    steps, ms = windows_of(log)
+    assert steps.tolist() == [782] * 12
+    assert np.mean(ms) == pytest.approx(25, rel=0.01)
+    assert len({*log.intervals["epoch"].to_pylist()}) == 12

@@ -27,6 +27,8 @@ _OF_TWO_KINDS, _FEWEST_PASSES = 1.25, 4
 _TRAINED = re.compile(rb"(?i)(?:^|[^a-z])train")
 _NO_WORK = re.compile(rb"\[[^\[\]\r\n]*\]|" + SETTING.removeprefix("(?im)").encode(), re.I | re.M)
 _BEHIND_BYTES = 1 << 20
+# A line of other text between the ends of two passes of a bar.
+_OTHER_LINE = re.compile(rb"\][^\r\n]*[\r\n]+[^\r\n]*[A-Za-z\d][^\r\n]*[\r\n]")
 # Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
 _EPOCH_LINES, _SHARE_NAMED = re.compile(rb"(?im)^\W{0,3}epoch\W{0,3}(\d{1,9})"), 0.9
 
@@ -36,6 +38,16 @@ def works_named(text: bytes, begin: int, end: int) -> set[str]:
     between = _NO_WORK.sub(b"", text[begin : min(end, begin + _BEHIND_BYTES)])
     named = {work for work, expression in WORKS.items() if expression.search(between)}
     return named | ({"training"} if _TRAINED.search(between) else set())
+
+
+def works_before(text: bytes, states: BarStates, breaks: Bools) -> dict[str, Ints]:
+    """Return the number of other works that the text names in pauses up to each state."""
+    named = {work: np.zeros(len(breaks), np.int64) for work in WORKS}
+    for at in np.flatnonzero(breaks[1:]) + 1:
+        works = works_named(text, int(states.bracket[at - 1]), int(states.begin[at]))
+        for work, marks in named.items():
+            marks[at] = work in works
+    return {work: np.cumsum(marks) for work, marks in named.items()}
 
 
 def with_named_passes(output: BarOutput) -> BarOutput:
@@ -89,6 +101,38 @@ def are_epochs(states: BarStates, text: bytes) -> bool:
         is_one_pass
         and len(numbers) >= _SHARE_NAMED * total > 0
         and max(numbers) in (total - 1, total)
+    )
+
+
+def finished_passes(text: bytes, states: BarStates) -> BarStates | None:
+    """Return the start and the end of each pass of a bar whose ends alone were printed; None for others.
+
+    Text between two ends, or another epoch in their labels, tells that they are not of one pass.
+
+    Args:
+        text: the output.
+        states: the bar's, of one rank.
+    """
+    ends = states.chosen((states.done == states.total) & (states.total > 0))
+    if len(ends.done) < _SHARE_NAMED * len(states.done):
+        return None
+    others = [
+        bool(_OTHER_LINE.search(text, begin, end))
+        for begin, end in zip(ends.bracket[:-1].tolist(), ends.begin[1:].tolist(), strict=True)
+    ]
+    ends = ends.chosen(np.append(np.array(others, bool) | (np.diff(ends.epoch) != 0), True))
+    count = len(ends.done)
+    if count < _FEWEST_PASSES:
+        return None
+    both, is_start = ends.chosen(np.repeat(np.arange(count), 2)), np.arange(2 * count) % 2 == 0
+    began_s = np.cumsum(np.append(0.0, ends.elapsed_s[:-1]))
+    epoch = ends.epoch if (ends.epoch >= 0).all() else np.arange(count)
+    return both._replace(
+        done=np.where(is_start, 0.0, both.done),
+        elapsed_s=np.where(is_start, 0.0, both.elapsed_s),
+        epoch=np.repeat(epoch, 2),
+        breaks=is_start,
+        began_s=np.repeat(began_s, 2),
     )
 
 

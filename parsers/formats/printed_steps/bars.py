@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Floats, Ints
 
 from ...lines.line_blocks import Column
 from ...window_lines import MEASURED_HALF, step_lines
 from ...window_meaning import spans
 from .bar_evaluations import (
-    WORKS,
     are_epochs,
     evaluations_in,
+    finished_passes,
     seconds_of_evaluations,
     with_named_passes,
     without_evaluations,
-    works_named,
+    works_before,
 )
 from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
 from .counters import Repeated, agrees
@@ -133,7 +133,7 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
             chain
             for of_rank in np.split(by_rank, np.cumsum(counts)[:-1])[:_MOST_RANKS]
             if len(of_rank) >= _FEWEST_STATES
-            and (chain := _chain(bar.chosen(of_rank), between[of_rank], size)) is not None
+            and (chain := _chain(output.text, bar.chosen(of_rank), between[of_rank], size))
         ]
         if chains and max(chain.states.seconds for chain in chains) >= _SHORTEST_S:
             yield _Bar(label, total, chains)
@@ -191,14 +191,18 @@ def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str]]:
 # -- the states of a rank --------------------------------------------------------------------------
 
 
-def _chain(states: BarStates, between: Ints, size: int | None) -> _Chain | None:
+def _chain(text: bytes, states: BarStates, between: Ints, size: int | None) -> _Chain | None:
     """Put the states of a bar in order; None if those of several ranks cannot be told apart.
 
     Args:
-        states: its states.
+        text: the output.
+        states: the bar's states.
         between: for each the number of other bars' states since the one before.
         size: the number of ranks that the log states; None if unknown.
     """
+    finished = finished_passes(text, states)
+    if finished is not None:
+        return _Chain(finished, finished.epoch, int(states.rank[0]))
     falls, paused = states.falls, np.cumsum(between >= _FEWEST_STATES)
     if are_many(falls) and (states.epoch >= 0).all():
         # Bars of earlier epochs are drawn again.
@@ -405,7 +409,7 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
     begin, end, seconds = spans(lines, ns, _UNIT_NS, breaks)
     if not len(seconds):
         return None
-    columns |= _works_before(text, states, breaks)
+    columns |= works_before(text, states, breaks)
     columns = {name: column[end] for name, column in columns.items()}
     # The time between spans is that of other work, and of first steps, which belong to the spans.
     steps, before = lines.counted[end] - lines.counted[begin], np.append(begin[:1], end[:-1])
@@ -422,16 +426,6 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
         means = (sums[end + 1] - sums[begin + 1]) / (end - begin)
         columns["data"] = np.minimum(means, seconds)
     return {**columns, "seconds": seconds, MEASURED_HALF: _UNIT_NS / 1e9 / steps}
-
-
-def _works_before(text: bytes, states: BarStates, breaks: Bools) -> dict[str, Ints]:
-    """Return the number of other works that the text names in pauses up to each state."""
-    named = {work: np.zeros(len(breaks), np.int64) for work in WORKS}
-    for at in np.flatnonzero(breaks[1:]) + 1:
-        works = works_named(text, int(states.bracket[at - 1]), int(states.begin[at]))
-        for work, marks in named.items():
-            marks[at] = work in works
-    return {work: np.cumsum(marks) for work, marks in named.items()}
 
 
 def _of_epochs(bar: _Bar) -> Evidence | None:
