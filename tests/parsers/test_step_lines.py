@@ -2325,3 +2325,25 @@ def test_bars_of_which_only_the_ends_are_printed_are_read(between: str) -> None:
     assert steps.tolist() == [782] * 12
     assert np.mean(ms) == pytest.approx(25, rel=0.01)
     assert len({*log.intervals["epoch"].to_pylist()}) == 12
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "shows"),
+    [
+        ("Epoch {}", "acc 0.5", True),
+        ("Test on epoch {}", "acc 0.5", False),
+        ("-", "val acc 0.5", False),
+    ],
+)
+def test_ends_of_bars_without_labels_are_of_what_the_lines_around_them_name(
+    before: str, behind: str, shows: bool
+) -> None:
+    screen = Screen()
+    screen.text = "train loss 2\n"
+    for epoch in range(12):
+        began = screen.now
+        screen.now += 20.3
+        screen.text += f"{before.format(epoch)}\n  0%|          | 0/500 [00:00<?, ?it/s]\n"
+        screen.draw(500, 500, began=began, pace=20.3 / 500, end="\n")
+        screen.text += f"{behind}\n"
+    assert PARSER.recognises("run.log", screen.text.encode()) == shows

@@ -16,6 +16,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...work_lines import SETTING, WORK
 from .bar_states import BarLabel, BarOutput, BarStates, are_many
+from .figures import BAR
 from .vocabulary import OF_TRAINING
 
 #: Texts about work between steps.
@@ -26,7 +27,8 @@ _SHARE_COUNTED = 0.5
 _OF_TWO_KINDS, _FEWEST_PASSES = 1.25, 4
 _TRAINED = re.compile(rb"(?i)(?:^|[^a-z])train")
 _NO_WORK = re.compile(rb"\[[^\[\]\r\n]*\]|" + SETTING.removeprefix("(?im)").encode(), re.I | re.M)
-_BEHIND_BYTES = 1 << 20
+_BEHIND_BYTES, _LINE_BYTES = 1 << 20, 400
+_OF_EPOCH, _RESULT = re.compile(rb"(?i)\bepoch|\bstep|\biter"), re.compile(rb"\d")
 # A line of other text between the ends of two passes of a bar.
 _OTHER_LINE = re.compile(rb"\][^\r\n]*[\r\n]+[^\r\n]*[A-Za-z\d][^\r\n]*[\r\n]")
 # Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
@@ -122,7 +124,7 @@ def finished_passes(text: bytes, states: BarStates) -> BarStates | None:
     ]
     ends = ends.chosen(np.append(np.array(others, bool) | (np.diff(ends.epoch) != 0), True))
     count = len(ends.done)
-    if count < _FEWEST_PASSES:
+    if count < _FEWEST_PASSES or _show_evaluations(text, ends):
         return None
     both, is_start = ends.chosen(np.repeat(np.arange(count), 2)), np.arange(2 * count) % 2 == 0
     began_s = np.cumsum(np.append(0.0, ends.elapsed_s[:-1]))
@@ -134,6 +136,27 @@ def finished_passes(text: bytes, states: BarStates) -> BarStates | None:
         breaks=is_start,
         began_s=np.repeat(began_s, 2),
     )
+
+
+def _show_evaluations(text: bytes, ends: BarStates) -> bool:
+    """Whether the lines before most bars, or results right behind them, name evaluations.
+
+    A line before them that names an epoch or training is that of steps.
+    """
+    shown = 0
+    for begin, end in zip(ends.begin.tolist(), ends.bracket.tolist(), strict=True):
+        *_, before = (b"", *_lines(text[max(begin - _LINE_BYTES, 0) : begin].splitlines()[:-1]))
+        behind, *_ = (*_lines(text[end : end + _LINE_BYTES].splitlines()[1:]), b"")
+        named = works_named(before, 0, len(before))
+        if not named and not _OF_EPOCH.search(before) and _RESULT.search(behind):
+            named = works_named(behind, 0, len(behind))
+        shown += named == {"validation"}
+    return shown > len(ends.done) / 2
+
+
+def _lines(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the lines with text, without states of bars."""
+    return [line for line in lines if line.strip() and not BAR.search(line)]
 
 
 def without_evaluations(output: BarOutput) -> BarOutput:
