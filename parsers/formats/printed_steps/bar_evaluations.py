@@ -29,8 +29,8 @@ _TRAINED = re.compile(rb"(?i)(?:^|[^a-z])train")
 _NO_WORK = re.compile(rb"\[[^\[\]\r\n]*\]|" + SETTING.removeprefix("(?im)").encode(), re.I | re.M)
 _BEHIND_BYTES, _LINE_BYTES = 1 << 20, 400
 _OF_EPOCH, _RESULT = re.compile(rb"(?i)\bepoch|\bstep|\biter"), re.compile(rb"\d")
-# A line of other text between the ends of two passes of a bar.
-_OTHER_LINE = re.compile(rb"\][^\r\n]*[\r\n]+[^\r\n]*[A-Za-z\d][^\r\n]*[\r\n]")
+# Longer texts between the ends of two passes have a line of other text.
+_LONGEST_BETWEEN, _LETTER = 1 << 12, re.compile(rb"[A-Za-z\d]")
 # Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
 _EPOCH_LINES, _SHARE_NAMED = re.compile(rb"(?im)^\W{0,3}epoch\W{0,3}(\d{1,9})"), 0.9
 
@@ -116,26 +116,31 @@ def finished_passes(text: bytes, states: BarStates) -> BarStates | None:
         states: the bar's, of one rank.
     """
     ends = states.chosen((states.done == states.total) & (states.total > 0))
-    if len(ends.done) < _SHARE_NAMED * len(states.done):
+    # Each bar of Hugging Face's Trainer is one of a training.
+    if len(ends.done) < _SHARE_NAMED * len(states.done) or b"train_runtime" in text:
         return None
-    others = [
-        bool(_OTHER_LINE.search(text, begin, end))
-        for begin, end in zip(ends.bracket[:-1].tolist(), ends.begin[1:].tolist(), strict=True)
-    ]
+    between = zip(ends.bracket[:-1].tolist(), ends.begin[1:].tolist(), strict=True)
+    others = [_has_other_line(text, begin, end) for begin, end in between]
     ends = ends.chosen(np.append(np.array(others, bool) | (np.diff(ends.epoch) != 0), True))
     count = len(ends.done)
     if count < _FEWEST_PASSES or _show_evaluations(text, ends):
         return None
-    both, is_start = ends.chosen(np.repeat(np.arange(count), 2)), np.arange(2 * count) % 2 == 0
+    edges, is_start = ends.chosen(np.repeat(np.arange(count), 2)), np.arange(2 * count) % 2 == 0
     began_s = np.cumsum(np.append(0.0, ends.elapsed_s[:-1]))
     epoch = ends.epoch if (ends.epoch >= 0).all() else np.arange(count)
-    return both._replace(
-        done=np.where(is_start, 0.0, both.done),
-        elapsed_s=np.where(is_start, 0.0, both.elapsed_s),
+    return edges._replace(
+        done=np.where(is_start, 0.0, edges.done),
+        elapsed_s=np.where(is_start, 0.0, edges.elapsed_s),
         epoch=np.repeat(epoch, 2),
         breaks=is_start,
         began_s=np.repeat(began_s, 2),
     )
+
+
+def _has_other_line(text: bytes, begin: int, end: int) -> bool:
+    """Whether a whole line of other text is between two ends of a bar."""
+    lines = text[begin : min(end, begin + _LONGEST_BETWEEN)].replace(b"\r", b"\n").split(b"\n")
+    return end - begin > _LONGEST_BETWEEN or any(map(_LETTER.search, lines[1:-1]))
 
 
 def _show_evaluations(text: bytes, ends: BarStates) -> bool:
