@@ -345,8 +345,8 @@ class _Lines(ComparedLines):
         unit_s = self.figures[time].word.unit_s
         parts = [*self.having("time"), *self.having("data"), *self.having("part")]
         parts = [at for at in parts if at != time and self.figures[at].word.unit_s == unit_s]
-        sums = np.sum([self.sole.values[at] for at in parts], axis=0) / self.sole.values[time]
-        alike = len(parts) > 1 and (np.abs(sums - 1) < _COARSEST).mean() > 1 - _COARSEST
+        sums, whole = np.sum([self.sole.values[at] for at in parts], axis=0), self.sole.values[time]
+        alike = len(parts) > 1 and (np.abs(sums - whole) < _COARSEST * whole).mean() > 1 - _COARSEST
         return ["the times of its parts add up to them"] if alike else []
 
     def _by_rates_of_steps(self) -> Evidence | None:

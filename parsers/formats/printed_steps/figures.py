@@ -258,7 +258,9 @@ def _counts_steps(before: Sequence[Figure] | None, column: Sequence[Figure]) -> 
     if column[0].word.quantity != "count" or not (trains or of_epoch):
         return False
     plain = all(figure.total and (trains or not figure.before.strip(" ,;:|-")) for figure in column)
-    numbers = [float(figure.text.replace(",", "")) for figure in column]
+    texts = [figure.text.replace(",", "") for figure in column]
+    # ``[Train 6M/20M]`` is none of steps.
+    numbers = [int(text) for text in texts if text.isdigit()]
     rises = [after - number for number, after in pairwise(numbers) if after > number]
     if not plain or not rises:
         return False

@@ -53,6 +53,8 @@ from .trainers import Meaning
 
 #: The rank of lines without a launcher's label.
 NO_RANK = -1
+# Other sizes may be of one rank, of a part of a step, or of tokens.
+_GLOBAL = re.compile(rb"(?i)global[_ -](?:train[_ -])?batch")
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
 
@@ -95,6 +97,8 @@ def logs_of(
         **mlperf.settings.facts,
         **ranks.facts,
     }
+    if settings.whole_batch is not None and _GLOBAL.search(data[:HEAD_BYTES]):
+        known["batch_from"] = "settings"
     if ranks.batches != ranks.size:
         known["samples_per_step"] = settings.whole_batch
     if ranks.size is None and settings.ranks is not None:
@@ -346,7 +350,9 @@ def _windows(
     if not np.isfinite(furthest) or furthest > LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")
     end = ends.astype(np.int64)
-    epoch, data = lines.epochs, windows.data_s
+    # Longer waits than steps are damage.
+    data = None if windows.data_s is None else np.minimum(windows.data_s, windows.step_s)
+    epoch = lines.epochs
     first = first if lines.of("epoch") is not None else 0
     return windows_table(
         rank,
