@@ -17,6 +17,7 @@ LIMITS_S = {
     "keras_overhead": 480,
     "mxnet_overhead": 240,
     "spark_cost": 300,
+    "step_lines": 400,
     "torch_overhead": 240,
 }
 
