@@ -30,7 +30,7 @@ IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 AT_ONCE := -n $(shell expr $(CORES) + 1) $(IN_GROUPS)
 # The recorder, and what measures and simulates, are no part of the app.
 NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulator)
-# All of these are there, and no others; to collect the others takes as long as some trainings.
+# Tests of ranks are in this folder, and no others: to collect all takes as long as some trainings.
 OF_RANKS := tests/training
 WITHOUT_RANKS := --ignore=$(OF_RANKS)
 SIDES := horovod-side keras3-side mxnet-side ray-side deepspeed-side

@@ -268,19 +268,20 @@ def epochs_between_lines(
     if columns.keys() >= {"step", RESTART}:
         begin, is_whole = begun_last(columns["step"][timed], columns[RESTART][timed], begin, end)
         fits &= is_whole
+    # Where steps count on, an epoch begins anywhere between two lines.
+    goes_on = np.zeros(len(end), bool)
     if "step" in columns:
-        # A log may begin, or a part of it, within an epoch: its first line is not that of other epochs.
         step = columns["step"][timed]
-        fits &= (step[end] > step[end - 1]) | (step[begin] <= step[end])
-    begin, end = begin[fits], end[fits]
+        goes_on = step[end] > step[end - 1]
+        # A log may begin, or a part of it, within an epoch: its first line is not that of other epochs.
+        fits &= goes_on | (step[begin] <= step[end])
+    begin, end, goes_on = begin[fits], end[fits], goes_on[fits]
     # Both timestamps are rounded down: their difference is wrong by less than one unit either way.
     rounded = columns["resolution_ns"][timed][np.append(begin, end)]
-    half_ms = int(rounded.max(initial=0)) / 1e6
-    if "step" in columns and len(end):
-        # Where steps count on, an epoch begins anywhere between two lines.
-        step = columns["step"][timed]
-        apart_ns = np.where(step[end] > step[end - 1], ns[end] - ns[end - 1], 0)
-        half_ms = max(half_ms, float(np.median(apart_ns)) / 1e6)
+    apart_ns = np.where(goes_on, ns[end] - ns[end - 1], 0)
+    half_ms = (
+        max(int(rounded.max(initial=0)), float(np.median(apart_ns)) if len(end) else 0.0) / 1e6
+    )
     of_each = number[end if at_end else begin] - first
     return Epochs(of_each, ns[begin] - zero, ns[end] - zero, half_ms, int(at_end))
 

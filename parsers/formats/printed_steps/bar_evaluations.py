@@ -144,9 +144,9 @@ def _has_other_line(text: bytes, begin: int, end: int) -> bool:
 
 
 def _show_evaluations(text: bytes, ends: BarStates) -> bool:
-    """Whether the lines before most bars, or results right behind them, name evaluations.
+    """Whether most of these bars show evaluations.
 
-    A line before them that names an epoch or training is that of steps.
+    The line before a bar names its work. If it names neither work nor an epoch, a result behind does.
     """
     shown = 0
     for begin, end in zip(ends.begin.tolist(), ends.bracket.tolist(), strict=True):

@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     # Dash takes a second to import, and --help does without.
     with importing():
         with _hidden("IPython"):
+            # All imports below use it as it is now.
             import dash  # noqa: F401
         _import_components()
         from stallscope.dashboard.server import serve
