@@ -235,22 +235,36 @@ def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
     assert max(len(line) for line in path.read_text().splitlines() if "#machine" in line) < 200
 
 
-def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
-    def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+# In a process of its own: objects of other tests may close their files meanwhile.
+_OPENED_AND_CLOSED = """
+import sys, time
+from pathlib import Path
+from stallscope.collector.recorder.job.world import World
+from stallscope.collector.recorder.options import Options
+from stallscope.collector.recorder.session import Session
 
-    before = descriptors()
-    for number in range(3):
-        session = Session(
-            Options(tmp_path / str(number), flush_seconds=0.05), World(0, 1, None), {}, 0
-        )
-        path = session.path
-        assert path is not None
-        wait_until(partial(_has_figures, path), "a line")
-        assert descriptors() > before + 5
-        session.close()
-        # The thread that looks at locks closes its own when it ends.
-        wait_until(lambda: descriptors() == before, "all files closed")
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+before = descriptors()
+for number in range(3):
+    options = Options(Path(sys.argv[1], str(number)), flush_seconds=0.05)
+    session = Session(options, World(0, 1, None), {}, 0)
+    while "#machine " not in session.path.read_text():
+        time.sleep(0.01)
+    assert descriptors() > before + 5
+    session.close()
+    # The thread that looks at locks closes its own when it ends.
+    while descriptors() != before:
+        time.sleep(0.01)
+print("closed")
+"""
+
+
+def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _OPENED_AND_CLOSED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert ended.stdout == "closed\n", ended.stderr
 
 
 def test_a_session_that_fails_ends_what_its_monitor_does(
