@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stallscope.arrays import arrow
 from stallscope.errors import UnknownVersionError, UnreadableError
 from stallscope.run import INTERVALS_SCHEMA, Run, Series
+from stallscope.run.run import END_COLUMNS
 
 from .layout import MANIFEST, where_is
 from .manifests import NOT_A_MANIFEST, ListedFile, Manifest, parse_manifest
@@ -74,8 +76,8 @@ class RunOnDisk(Run):
             fields = {"_path": path, "_files": manifest.files, "_series": manifest.series}
             # Older manifests lack the number of rows; then ``rows`` reads the tables.
             fields["_rows"] = manifest.rows
-            # A page that needs the series does not wait for the steps of a large run.
-            fields["_reading"] = {"tables": Lock(), "series": Lock()}
+            # A page that needs series or intervals does not wait for the steps of a large run.
+            fields["_reading"] = {name: Lock() for name in _LAZY_FIELDS}
             # Frozen dataclasses allow no assignment; __getattr__ loads the other fields.
             vars(run).update(vars(manifest.run()), **fields)
             for name in _LAZY_FIELDS:
@@ -91,25 +93,36 @@ class RunOnDisk(Run):
     def __getattr__(self, name: str) -> Any:
         if name not in _LAZY_FIELDS:
             raise AttributeError(name)
-        with self._reading["tables" if name in _TABLES else "series"]:
+        with self._reading[name]:
             if name not in vars(self):
-                vars(self).update(self._tables() if name in _TABLES else self._read_series())
+                with self._unchanged():
+                    vars(self)[name] = self._read(name)
             return vars(self)[name]
+
+    def _read(self, name: str) -> Any:
+        if name == "steps":
+            return _read_steps(self._path, self._files)
+        if name == "intervals":
+            return _read_intervals(self._path, self._files)
+        return _read_series(self._path, self._files, self._series)
 
     def forget_tables(self) -> None:
         """Free the tables of steps and intervals; they are read again when they are needed."""
-        with self._reading["tables"]:
-            for name in _TABLES:
+        for name in _TABLES:
+            with self._reading[name]:
                 vars(self).pop(name, None)
 
-    def _tables(self) -> dict[str, pa.Table]:
-        with self._unchanged():
-            steps = _read_steps(self._path, self._files)
-            return {"steps": steps, "intervals": _read_intervals(self._path, self._files)}
+    def ends_of(self, generation: int, steps: Sequence[int]) -> pa.Table:
+        """Return the ends of some steps; of a large run, no other rows stay in memory."""
+        if "steps" in vars(self):
+            return super().ends_of(generation, steps)
+        # Only here, as it takes long to import.
+        import pyarrow.dataset as ds
 
-    def _read_series(self) -> dict[str, tuple[Series, ...]]:
+        chosen = (pc.field("generation") == generation) & pc.field("step").isin([*steps])
         with self._unchanged():
-            return {"series": _read_series(self._path, self._files, self._series)}
+            files = ds.dataset(_local_files(self._path, self._files, STEPS), format="parquet")
+            return files.to_table(columns=list(END_COLUMNS), filter=chosen)
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:

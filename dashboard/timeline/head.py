@@ -17,7 +17,7 @@ from stallscope.analysis import ENTRIES, Analysis
 from stallscope.analysis.ledger.ledger import GAPS
 from stallscope.analysis.result import GenerationSummary
 from stallscope.analysis.views.lanes import BETWEEN, LANE_STAGES, Lanes
-from stallscope.analysis.views.one_step import late_steps, pauses_on_axis
+from stallscope.analysis.views.one_step import PauseOnAxis, late_steps, pauses_on_axis
 from stallscope.charts import COLOURS, HEAT
 from stallscope.errors import NotFoundError, UsageError
 from stallscope.formatting.numbers import amount, finite
@@ -29,7 +29,7 @@ from stallscope.words import PAUSES_IN_STEPS, RANK_PARTS, PauseInStep
 from ..addresses import baseline_query, root_path, run_address
 from ..security import message_and_status
 from ..store import RunStore
-from ..store.cache import arrangements_of, cached, lanes_of
+from ..store.cache import arrangements_of, cached, free_tables, lanes_of
 from .answer import answer, end_of, gaps_between, row_names, row_of, start_of
 from .gauges import EventMark, Gauge, gauges_head, gauges_of, marks_head
 
@@ -242,13 +242,17 @@ def _late(lanes: Lanes) -> list[list[float]]:
 
 def _pauses(analysis: Analysis, lanes: Lanes, by: str) -> list[list[float]]:
     """Return start, end, row and kind of pauses within steps; if there are many, of the longest."""
-    pauses = cached(
-        analysis, f"pauses by {by}", lambda: pauses_on_axis(analysis.run, lanes, _MOST_PAUSES)
-    )
+    pauses = cached(analysis, f"pauses by {by}", lambda: _longest_pauses(analysis, lanes))
     return [
         [pause.begin * _S, pause.end * _S, pause.row, PAUSES_IN_STEPS.index(pause.kind)]
         for pause in pauses
     ]
+
+
+def _longest_pauses(analysis: Analysis, lanes: Lanes) -> list[PauseOnAxis]:
+    pauses = pauses_on_axis(analysis.run, lanes, _MOST_PAUSES)
+    free_tables(analysis)
+    return pauses
 
 
 def _names_of(kind: PauseInStep) -> list[str]:

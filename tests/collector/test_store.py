@@ -240,6 +240,19 @@ def test_tables_are_read_on_request(tmp_path: Path) -> None:
     assert not hasattr(later, "nothing")
 
 
+def test_intervals_and_ends_of_steps_are_read_without_all_steps(tmp_path: Path) -> None:
+    place = collected(tmp_path)
+    whole, later = load_run(place), RunOnDisk.open(place)
+    assert later.intervals.equals(whole.intervals)
+    ends = later.ends_of(0, (3, 4))
+    assert "steps" not in vars(later)
+    assert sorted(set(ends["step"].to_pylist())) == [3, 4]
+    assert ends.sort_by("rank").equals(whole.ends_of(0, (3, 4)).sort_by("rank"))
+    assert later.ends_of(1, (3, 4)).num_rows == 0
+    later.forget_tables()
+    assert later.intervals.equals(whole.intervals)
+
+
 def test_a_run_on_disk_can_be_copied_with_other_parts(tmp_path: Path) -> None:
     later = RunOnDisk.open(collected(tmp_path))
     named = replace(later, source="elsewhere")

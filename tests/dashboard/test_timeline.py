@@ -20,11 +20,13 @@ from support.step_logs import run_of_job
 
 from stallscope.analysis import analyse
 from stallscope.analysis.views.lanes import LANE_STAGES, Lanes
+from stallscope.collector.store.run_folders import save_run
 from stallscope.dashboard import RunStore, create_app
 from stallscope.dashboard.app import view_at
 from stallscope.dashboard.pages.timeline_page import GENERATION_KEY, KEYS
 from stallscope.dashboard.security import require_host
 from stallscope.dashboard.store.cache import lanes_of
+from stallscope.dashboard.store.run_sources import CollectedRuns
 from stallscope.dashboard.timeline import head
 from stallscope.dashboard.timeline.answer import end_of, names, start_of
 from stallscope.formatting.numbers import amount
@@ -471,10 +473,11 @@ def test_a_step_begins_with_who_was_last_and_why(store: RunStore) -> None:
     assert difference == f"{'+' if more[2] == 'more' else '−'}{more[1]}"
 
 
-def test_a_step_says_what_paused_its_ranks() -> None:
+def test_a_step_says_what_paused_its_ranks(tmp_path: Path) -> None:
     pauses = Fault("compute", 100.0, ranks=[1], when=EveryNth(20), cause="garbage_collection")
     run = simulate(Job(ranks=4, steps=300, faults=[pauses])).run
-    store = RunStore([run])
+    save_run(run, tmp_path)
+    store = RunStore(sources=[CollectedRuns(tmp_path)])
     said = " ".join(texts(view_at(store, f"/run/{run.id}/step/100", "").content))
     assert re.search(r"Rank 1 collected garbage for \S+ ms\.", said)
     assert "collected garbage" not in " ".join(
@@ -483,6 +486,11 @@ def test_a_step_says_what_paused_its_ranks() -> None:
     overview = view_at(store, f"/run/{run.id}", "").content
     _, row = table_rows(overview, "Causes inside the step")
     assert row[:2] == ["Garbage collection", "1"]
+    # Of a large run, pages of the timeline and of a step keep no steps in memory.
+    view_at(store, f"/run/{run.id}/timeline", "")
+    assert not {"steps", "intervals"} & vars(store.analysis(run.id).run).keys()
+    view_at(store, f"/run/{run.id}/step/100", "")
+    assert "steps" not in vars(store.analysis(run.id).run)
 
 
 def test_a_step_says_how_long_ranks_waited_for_pythons_lock() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
 from stallscope.arrays.memory import Allocator, allocator_for
@@ -17,7 +18,7 @@ from stallscope.arrays.pivot import by_parts
 from stallscope.words import StepCauseCode
 
 from .events import Event, LoaderFigures, MeasuredInput, NetworkCheck, Series
-from .log import Log, Problem, sessions_of, wall_offsets
+from .log import STEPS_SCHEMA, Log, Problem, sessions_of, wall_offsets
 
 # A rank that lacks a smaller share of the steps, or fewer steps, was only written, or read, a moment
 # earlier.
@@ -29,6 +30,9 @@ _LEFT_OUT = 0.05
 _FEW_STEPS, _FEW = 50, 0.25
 # With less than this share of its steps, a rank's lateness is unknown in most steps.
 _MOST = 0.5
+
+#: What ``Run.ends_of`` returns.
+END_COLUMNS = ("rank", "step", "end")
 
 # How many steps a rank's logs have, the first and the last; None without steps.
 _Span = tuple[int, int | None, int | None]
@@ -92,6 +96,17 @@ class Run:
     def rows(self) -> int:
         """Return the number of rows of ``steps``."""
         return int(self.steps.num_rows)
+
+    def ends_of(self, generation: int, steps: Sequence[int]) -> pa.Table:
+        """Return ``END_COLUMNS`` of these steps of a generation, on all ranks.
+
+        There are none if the rows are not in one table.
+        """
+        if not isinstance(self.steps, pa.Table):
+            return STEPS_SCHEMA.empty_table().select([*END_COLUMNS])
+        rows = self.steps.select(["generation", *END_COLUMNS])
+        rows = rows.filter(pc.is_in(rows["step"], arrow.array(np.array(steps))))
+        return rows.filter(arrow.equal(rows["generation"], generation)).select([*END_COLUMNS])
 
     @cached_property
     def work_varies(self) -> bool:

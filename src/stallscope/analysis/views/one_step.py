@@ -278,11 +278,9 @@ def _noted_in_step(run: Run, step: OneStep, kinds: Sequence[NotedInStep]) -> _No
     noted = run.intervals.filter(pc.is_in(run.intervals["kind"], arrow.texts([*kinds])))
     noted = noted.filter(arrow.equal(noted["generation"], step.generation))
     none = np.zeros(0, np.int64)
-    if not noted.num_rows or not isinstance(run.steps, pa.Table):
-        return _NotedInStep(noted.slice(0, 0), none, none)
-    near = pc.is_in(run.steps["step"], arrow.array(np.array([step.step - 1, step.step])))
-    rows = run.steps.filter(near)
-    rows = rows.filter(arrow.equal(rows["generation"], step.generation))
+    if not noted.num_rows:
+        return _NotedInStep(noted, none, none)
+    rows = run.ends_of(step.generation, (step.step - 1, step.step))
     ends = [_ends_by_rank(rows, number) for number in (step.step - 1, step.step)]
     ranks = noted["rank"].to_pylist()
     # Nothing overlaps a step of which an end is unknown.
