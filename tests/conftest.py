@@ -25,6 +25,8 @@ pytest_plugins = ["support.groups", "support.services", "support.chromium", "sup
 # No test asserts times: a busy machine takes longer.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+# Most defects fail an early example, and make test tries all.
+hypothesis.settings.register_profile("few", deadline=None, max_examples=20)
 
 
 #: The next number of a test's folder, by the start of its name.
@@ -42,6 +44,11 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder = tmp_path_factory.getbasetemp() / f"{name}_{next(_NUMBERS[name])}"
     folder.mkdir(mode=0o700)
     return folder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("one_case"):
+        hypothesis.settings.load_profile("few")
 
 
 # The process that only assigns tests to workers collects none, but calls this, too.

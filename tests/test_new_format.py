@@ -50,6 +50,7 @@ def test_the_new_parser_passes_the_suite_of_all_parsers(changed: Path) -> None:
     assert int(passed) >= 5
 
 
+@pytest.mark.broad
 def test_the_new_parser_reads_the_output_of_its_trainer(changed: Path, tmp_path: Path) -> None:
     (tmp_path / "out.txt").write_text(
         "".join(f"rank {r}: 100 steps, 1{r}.5 ms each\n" for r in (2, 3))

@@ -86,6 +86,7 @@ def test_importing_the_package_does_not_import_the_app() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.broad
 def test_without_the_app_names_can_be_looked_up_and_not_called() -> None:
     program = (
         "import sys, stallscope\n"

@@ -139,6 +139,7 @@ def test_a_parser_reads_its_files_and_inspect_lists_it(site: Path, log: Path) ->
     assert "13" in reported.stdout
 
 
+@pytest.mark.broad
 def test_what_cannot_be_used_is_left_out_with_a_warning(site: Path, log: Path) -> None:
     warnings = stallscope(site, "inspect", log).stderr
     package = "brings-formats 1.5"
@@ -150,6 +151,7 @@ def test_what_cannot_be_used_is_left_out_with_a_warning(site: Path, log: Path) -
     assert "Traceback" not in warnings
 
 
+@pytest.mark.broad
 def test_an_error_of_a_parser_is_an_error_of_its_file(site: Path, log: Path) -> None:
     (log.parent / "other.log").write_text("our step: 12.0 ms\nbroken\n")
     looked = stallscope(site, "inspect", log.parent)
@@ -175,6 +177,7 @@ def test_a_format_has_the_name_of_its_entry_point(site: Path, tmp_path: Path) ->
     assert [*tmp_path.rglob("*.loud")]
 
 
+@pytest.mark.broad
 def test_what_a_parser_says_of_itself_counts(site: Path) -> None:
     program = (
         "from stallscope.parsers.registry import by_name;"
@@ -187,6 +190,7 @@ def test_what_a_parser_says_of_itself_counts(site: Path) -> None:
     assert done.stdout == "False True\n"
 
 
+@pytest.mark.broad
 def test_an_export_format_writes_exports(site: Path, tmp_path: Path) -> None:
     place = tmp_path / "lines.txt"
     done = stallscope(site, "export", RUN, "--format", "lines", "--out", place)
@@ -194,12 +198,14 @@ def test_an_export_format_writes_exports(site: Path, tmp_path: Path) -> None:
     assert place.read_text() == "a line of ours\n"
 
 
+@pytest.mark.broad
 def test_a_kind_of_place_is_opened_by_its_scheme(site: Path) -> None:
     done = stallscope(site, "report", f"vault://{RUN}")
     assert done.returncode == 0, done.stderr
     assert "No fault found" in done.stdout
 
 
+@pytest.mark.broad
 def test_without_plug_ins_nothing_is_said(tmp_path: Path, log: Path) -> None:
     looked = stallscope(tmp_path, "inspect", log)
     assert "plug-in" not in looked.stdout + looked.stderr

@@ -124,6 +124,7 @@ def waits_in(run: Run, number: int) -> tuple[LockWaitsOfRank, ...]:
     return lock_waits_of_step(run, step)
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("offset_ms", [0.0, 900.0])
 def test_a_step_tells_how_long_its_ranks_waited(offset_ms: float) -> None:
     clocks = Clocks(offsets_ms=(0.0, offset_ms, 0.0, 0.0))

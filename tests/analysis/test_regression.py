@@ -75,6 +75,7 @@ def test_a_lasting_change_is_found_with_its_run_and_what_changed_there() -> None
     assert all(not run.differences for at, run in enumerate(history.runs) if at != 7)
 
 
+@pytest.mark.broad
 def test_runs_with_other_sequence_lengths_are_compared_for_the_same_work() -> None:
     lengths = [10_000 if number < 7 else 20_000 for number in range(12)]
     runs = [

@@ -99,6 +99,7 @@ def test_ranks_that_are_equally_slow_all_hold_the_run_back() -> None:
     assert analysis.bottleneck.ranks == slow
 
 
+@pytest.mark.broad
 def test_two_slow_ranks_do_not_make_their_host_slow() -> None:
     faults = (Fault("compute", 40, ranks=(0,)), Fault("input", 40, ranks=(1,)))
     for seed in range(10):

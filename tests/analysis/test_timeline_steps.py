@@ -336,6 +336,7 @@ def test_unknown_steps_have_a_reason(
     assert (says.steps, says.negotiation_ms, says.wait_ms) == (None, None, None)
 
 
+@pytest.mark.broad
 @settings(max_examples=300, deadline=None)
 @given(
     order=st.lists(st.integers(0, 4), max_size=80),

@@ -248,12 +248,14 @@ def test_a_rank_that_is_late_at_times_is_explained_by_what_happens_then() -> Non
     assert "of its periods while late (otherwise: " in reason.text
 
 
+@pytest.mark.broad
 def test_what_is_the_same_while_a_rank_is_late_explains_nothing() -> None:
     analysis = analyse(measured(faults=BURSTS, steps=3000))
     assert [straggler.pattern for straggler in analysis.stragglers] == ["bursts"]
     assert codes(analysis) == []
 
 
+@pytest.mark.broad
 def test_what_happens_on_all_ranks_while_one_is_late_explains_nothing() -> None:
     run = measured(faults=BURSTS, steps=3000, while_late={"cgroup_io_pressure": 40.0})
     of_late = next(

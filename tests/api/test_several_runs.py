@@ -105,6 +105,7 @@ def test_no_runs_do_not_scale() -> None:
     assert scaling.figures() == {}
 
 
+@pytest.mark.broad
 def test_a_folder_of_runs_is_all_of_them(logs: Path) -> None:
     for runs in (logs, [logs], [logs / "slow", str(logs / "fixed")]):
         assert ss.scaling(runs).points["runs"].tolist()[0] == 2

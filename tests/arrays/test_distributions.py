@@ -63,6 +63,7 @@ def test_the_mean_of_a_distribution_from_its_upper_part(z: float, sd: float) -> 
     assert mean_of_truncated(float(above), limit, sd) == pytest.approx(whole, abs=1e-6 * sd)
 
 
+@pytest.mark.broad
 def test_the_package_around_the_functions_in_c_is_whole_when_it_is_imported() -> None:
     program = (
         "import sys; from stallscope.arrays.distributions import normal_quantile, special; "

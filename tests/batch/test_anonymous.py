@@ -216,6 +216,7 @@ def marked_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if MARK in line.lower() or MLFLOW_ID in line]
 
 
+@pytest.mark.broad
 def test_no_output_contains_a_name_that_any_log_can_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

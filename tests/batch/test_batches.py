@@ -72,6 +72,7 @@ def test_summaries_come_in_the_order_of_the_runs(
     assert out.index("run-2:") < out.index("base:") < out.index("run-1:")
 
 
+@pytest.mark.broad
 def test_an_unchanged_batch_is_not_written_again(
     logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_unchanged_batch_is_not_written_again(
     assert all(at > before[name] for name, at in written(logs / "reports").items())
 
 
+@pytest.mark.broad
 def test_changed_runs_are_reported_again(logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "1", "2", "base", "--format", "json", "--out", "out"]
     assert main(words) == 0

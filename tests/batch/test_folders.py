@@ -215,6 +215,7 @@ PIPE = "rank-00009.0.0.steps.csv: cannot be read: this is a pipe, not a file"
 CLOSED = "closed/: cannot be read: Permission denied"
 
 
+@pytest.mark.broad
 def test_what_cannot_be_read_is_named_and_the_other_runs_are_reported(two_jobs: Path) -> None:
     done = as_user("report", two_jobs)
     assert done.returncode == 0
@@ -373,6 +374,7 @@ def test_a_closed_folder_next_to_a_run_is_named_wherever_the_run_is_the_only_one
         assert len(printed) == len(warnings), command
 
 
+@pytest.mark.broad
 def test_step_logs_that_nobody_may_read_are_not_called_torn(tmp_path: Path) -> None:
     for path in write_job(tmp_path / "job", JOB):
         path.chmod(0)
@@ -384,6 +386,7 @@ def test_step_logs_that_nobody_may_read_are_not_called_torn(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.broad
 def test_what_is_closed_next_to_an_autotune_log_is_named(tmp_path: Path) -> None:
     place = tmp_path / "tuned"
     (place / "closed").mkdir(parents=True)

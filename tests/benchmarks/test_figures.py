@@ -98,6 +98,7 @@ def test_differences_between_processes_widen_the_interval() -> None:
     assert shifted.high > 8.0
 
 
+@pytest.mark.broad
 def test_four_processes_that_agree_by_chance_are_distinguished_from_ones_that_differ() -> None:
     """Processes draw their own offset: at most one of twenty intervals excludes 0."""
     random = np.random.default_rng(3)

@@ -104,6 +104,7 @@ def test_a_folder_of_several_jobs_is_a_list_of_runs(stallscope: Command, logs: P
     assert (shown.returncode, shown.stdout.count("╭")) == (0, 1)
 
 
+@pytest.mark.broad
 def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
     stallscope: Command, logs: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_folder_that_several_jobs_logged_into_is_a_list_as_well(
     }
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_json_goes_to_standard_output_alone(logs: Path) -> None:
     done = in_a_separate_process(

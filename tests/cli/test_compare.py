@@ -237,6 +237,7 @@ def test_unrelated_logs_of_a_folder_are_no_history(
     assert "--same-job" in err
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(("layers", "said"), [(24, []), (None, ["--same-job"])])
 def test_printed_logs_of_nights_are_a_history(
     tmp_path: Path,

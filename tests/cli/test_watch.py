@@ -115,6 +115,7 @@ def test_it_follows_a_job_that_stops_resumes_and_ends(tmp_path: Path, job: Runni
     assert "trying again" in watch.errors
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_a_second_run_is_watched_until_it_has_completed(tmp_path: Path, job: RunningJob) -> None:
     second_job = RunningJob(tmp_path / "other", run_id="run-43")
@@ -151,6 +152,7 @@ def test_it_stays_for_runs_to_come(tmp_path: Path) -> None:
     assert main(["watch", str(folder), "--stay", "--once"]) == 2
 
 
+@pytest.mark.broad
 @pytest.mark.any_versions
 def test_ctrl_c_ends_it_quietly(tmp_path: Path, job: RunningJob) -> None:
     job.wait_for_rank_1()

@@ -176,6 +176,7 @@ def test_a_silent_server_is_an_error_of_one_sentence(monkeypatch: pytest.MonkeyP
         )
 
 
+@pytest.mark.broad
 def test_a_missing_hadoop_library_is_an_error_of_one_sentence() -> None:
     """A separate process: the search for the library happens once per process."""
     nothing = {"ARROW_LIBHDFS_DIR": "/nothing", "HADOOP_HOME": "/nothing", "JAVA_HOME": "/nothing"}

@@ -334,6 +334,7 @@ def test_the_later_of_two_collectors_waits(
     waits_for_the_lock(logs, url, tmp_path, caplog)
 
 
+@pytest.mark.broad
 def test_a_killed_collectors_lock_is_taken_over_after_its_lease(
     logs: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

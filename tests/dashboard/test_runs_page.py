@@ -211,12 +211,14 @@ def test_lines_further_up_are_filled_in_while_somebody_scrolls_on(
     assert len(rows_of(store, {"startRow": 100}, "").pending) == 150
 
 
+@pytest.mark.broad
 def test_the_last_lines_and_those_beyond_are_no_more_than_there_are(many: RunStore) -> None:
     assert len(rows_of(many, {"startRow": 9_950}, "").rows) == 50
     assert rows_of(many, {"startRow": 20_000}, "").rows == []
     assert len(rows_of(many, {"startRow": -5}, "").rows) == BLOCK
 
 
+@pytest.mark.broad
 def test_search_and_order_are_the_addresss_own(many: RunStore) -> None:
     request = {"startRow": 0, "sortModel": [{"colId": "throughput", "sort": "desc"}]}
     lines = rows_of(many, request, " verdict=input  training ")

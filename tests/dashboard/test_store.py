@@ -98,6 +98,7 @@ def test_a_slow_analysis_delays_no_other_user(run: Run) -> None:
         assert slow.result(PATIENCE_SECONDS).run.id == "run-0"
 
 
+@pytest.mark.broad
 def test_the_oldest_analyses_are_dropped(run: Run) -> None:
     analysed: list[str] = []
 

@@ -88,6 +88,7 @@ def test_a_run_is_loaded_once_with_its_baseline_and_the_one_on_one_rank(
     assert len(loads) == 3
 
 
+@pytest.mark.broad
 def test_the_least_recently_used_are_dropped_when_they_take_too_much(
     collected: Path, loads: list[str]
 ) -> None:
@@ -239,6 +240,7 @@ def test_of_a_store_only_the_runs_that_were_named_are_shown(collected: Path) -> 
     assert {run.id for run in store.candidates("real")} >= {"synthetic", "slow"}
 
 
+@pytest.mark.broad
 def test_folders_that_somebody_has_renamed_have_safe_ids_that_differ(store_folder: Path) -> None:
     names = ["a b", "a#b", "<script>", "ä"]
     for name in names:

@@ -155,6 +155,7 @@ def test_one_late_rank_of_a_thousand_is_visible_without_a_name(
     assert mean.cell == "the mean of up to 5 ranks"
 
 
+@pytest.mark.broad
 def test_the_content_of_cells_is_described_and_chosen_in_the_address(
     named_run: Callable[[str], Run],
 ) -> None:

@@ -164,6 +164,7 @@ def test_needles_are_found_as_by_a_plain_search(text: bytes, needle: Needle) -> 
     ]
 
 
+@pytest.mark.broad
 @settings(max_examples=50)
 @given(outputs, needles, st.integers(1, 40))
 def test_a_text_is_searched_piece_by_piece(text: bytes, needle: Needle, piece: int) -> None:

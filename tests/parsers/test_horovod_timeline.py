@@ -350,6 +350,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.broad
 @settings(max_examples=150, deadline=None)
 @given(events=EVENTS, block_bytes=st.integers(1, 5000))
 def test_any_order_of_events_is_matched_as_by_hand(

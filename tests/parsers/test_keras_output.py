@@ -276,6 +276,7 @@ def test_jobs_of_the_same_file_name_are_different_runs(tmp_path: Path) -> None:
     assert alone.id in {run.id for run in runs}
 
 
+@pytest.mark.broad
 def test_a_killed_job_is_open_and_has_the_epochs_that_ended(tmp_path: Path) -> None:
     data = (PRINTED / "tf-2.15-verbose-1.txt").read_bytes()
     cut = data[: data.index(b"Epoch 3/3")]
@@ -329,6 +330,7 @@ def test_other_texts_are_not_recognised(text: str) -> None:
     assert not PARSER.recognises("stdout.txt", text.encode())
 
 
+@pytest.mark.broad
 def test_every_printed_file_is_recognised_also_after_a_long_start() -> None:
     for path in PRINTED.iterdir():
         data = path.read_bytes()

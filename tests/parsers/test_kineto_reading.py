@@ -127,6 +127,7 @@ def test_a_large_truncated_trace_is_reported(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.broad
 def test_a_file_that_unpacks_to_too_much_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stallscope.parsers.files.unpacking._FEWEST_BYTES", 1 << 20)
     packed = gzip.compress(large()[:300_000] + b" " * (64 << 20))
@@ -137,6 +138,7 @@ def test_a_file_that_unpacks_to_too_much_is_no_trace(monkeypatch: pytest.MonkeyP
     assert file.read(200) == b"a" * 100
 
 
+@pytest.mark.broad
 def test_memory_does_not_grow_with_what_is_not_needed() -> None:
     """Operators one after the other take less than their text."""
     data = large(1000)

@@ -172,6 +172,7 @@ def _not_built(*_: object) -> None:
     raise pa.ArrowNotImplementedError("Support for codec 'zstd' not built")
 
 
+@pytest.mark.broad
 def test_an_unreadable_compressed_file_is_an_error_of_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,6 +34,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.broad
 @settings(max_examples=60)
 @given(value=PLAIN, protocol=st.integers(2, pickle.HIGHEST_PROTOCOL))
 def test_plain_data_is_read_as_pickle_reads_it(value: Any, protocol: int) -> None:

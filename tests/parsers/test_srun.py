@@ -134,6 +134,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.broad
 @settings(max_examples=60)
 @given(lines=LINES, seed=st.integers(0, 2**32), block_bytes=st.sampled_from((1, 5000, 4 << 20)))
 def test_lines_of_any_length_are_restored(

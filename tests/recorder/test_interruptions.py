@@ -83,6 +83,7 @@ def test_nothing_is_left_behind(interruptions: Interruptions, rows: list[Interru
     assert not rows
 
 
+@pytest.mark.broad
 def test_a_forked_child_records_nothing(
     interruptions: Interruptions, rows: list[InterruptionRow]
 ) -> None:

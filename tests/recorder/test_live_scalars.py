@@ -66,12 +66,14 @@ def test_all_points_are_there_when_the_program_has_ended(tmp_path: Path) -> None
     assert events(tmp_path / "board") == 7
 
 
+@pytest.mark.broad
 def test_several_trainings_in_a_run_are_one_series(tmp_path: Path) -> None:
     done = run("train('logs', 'board'); train('logs', 'board', first=60)", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert events(tmp_path / "board") == 13
 
 
+@pytest.mark.broad
 def test_points_go_on_after_a_training_that_is_killed(tmp_path: Path) -> None:
     # The first windows are written while training goes on.
     program = f"""
@@ -90,6 +92,7 @@ def test_only_rank_0_writes(tmp_path: Path) -> None:
     assert not (tmp_path / "board").exists()
 
 
+@pytest.mark.broad
 def test_a_place_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "board").write_text("")
     done = run("train('logs', 'board')", tmp_path)

@@ -98,7 +98,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--one-case",
         action="store_true",
-        help="run one case of each test: enough to find calls that a library's version lacks",
+        help="run one case and few examples of each test: enough to find calls that a library's "
+        "version lacks",
     )
 
 
