@@ -365,8 +365,10 @@ def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
     last: list[int] = []
     for start, end in pairwise([*np.flatnonzero(breaks).tolist(), len(ns)]):
         at = start
+        piece = ns[start:end]
+        late_enough = (np.searchsorted(piece, piece + enough) + start).tolist()
         while at < end - 1:
-            later = max(int(np.searchsorted(ns[at:end], ns[at] + enough)) + at, at + 1)
+            later = max(late_enough[at - start], at + 1)
             # A short rest counts only if it is the whole stretch.
             if later >= end and at > start:
                 break

@@ -158,7 +158,7 @@ def _log(
     if lines.of("steps") is not None:
         facts["epoch_steps"] = int(lines.columns["steps"].max())
     if lines.epochs is not None:
-        facts["logged_epochs"] = len({*zip(lines.training, lines.epochs, strict=True)})
+        facts["logged_epochs"] = _distinct_pairs(lines.training, lines.epochs)
     tables = []
     if windows is not None:
         facts |= {**windows.facts, **_work_facts(lines, windows)}
@@ -306,6 +306,13 @@ def _steps_after(counts: Ints, lines: StepLines, windows: Durations) -> list[int
     """Return the steps after windows in or before which a count rises."""
     rises = np.diff(counts[windows.at], prepend=0) > 0
     return [int(step) + 1 for step in lines.last_step[windows.at][rises]]
+
+
+def _distinct_pairs(first: Ints, second: Ints) -> int:
+    """Count the distinct pairs of two columns, in which equal pairs often follow each other."""
+    changed = (np.diff(first) != 0) | (np.diff(second) != 0)
+    rows = np.append(True, changed)[: len(first)]
+    return len({*zip(first[rows].tolist(), second[rows].tolist(), strict=True)})
 
 
 def _has_rates(lines: StepLines) -> bool:
