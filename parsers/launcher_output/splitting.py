@@ -211,8 +211,10 @@ class Splitter:
         before = np.minimum(at - np.maximum(line, start), LONGEST_PREFIX)
         some = np.flatnonzero(before)
         if len(some):
+            # Other digits change the length of no time; of a logger's, some are of no time.
+            alike = block if labels.logged else LineBlock(block.digits_alike)
             changed, which = _different(
-                block, at[some] - before[some], before[some], starts_line[some]
+                alike, at[some] - before[some], before[some], starts_line[some]
             )
             lengths = [
                 labels.prefix_length(

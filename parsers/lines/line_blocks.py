@@ -25,7 +25,6 @@ Words = npt.NDArray[np.uint64]
 
 _DIGIT = rb"\d"
 _DIGITS = re.compile(rb"\d{1,17}")
-_ONES_FOR_DIGITS = bytes.maketrans(b"023456789", b"1" * 9)
 _WORD = 8
 # Reading near the end needs no check.
 _PADDING = 256
@@ -72,11 +71,20 @@ class LineBlock:
     @cached_property
     def digits_alike(self) -> bytes:
         """Return the text with ones in place of all digits."""
-        return self.text.translate(_ONES_FOR_DIGITS)
+        text = self.bytes[: self.size]
+        # Four steps on all bytes take a third of the time of ``bytes.translate``.
+        above_1 = text - np.uint8(ord("1"))
+        are_digits = text - np.uint8(ord("0")) < 10
+        return (text - above_1 * are_digits).tobytes()
 
     @cached_property
     def _having(self) -> dict[int, Ints]:
         return {}
+
+    @cached_property
+    def _absent(self) -> set[int]:
+        """The bytes that were searched and do not occur."""
+        return set()
 
     @cached_property
     def _counts(self) -> Floats:
@@ -96,6 +104,8 @@ class LineBlock:
             if places is None:
                 places = np.flatnonzero(self.bytes[: self.size] == byte)
             self._having[byte] = places
+            if not len(places):
+                self._absent.add(byte)
             self._costs[byte] = len(places) * _BYTES_PER_PLACE
         return self._having[byte]
 
@@ -112,6 +122,8 @@ class LineBlock:
     def places(self, needle: Needle) -> Ints:
         """Find all places of a needle, in order."""
         text = needle.text
+        if not self._absent.isdisjoint(text):
+            return np.zeros(0, np.int64)
         rarest = int(self._costs[needle.bytes].argmin())
         at = self.having(text[rarest]) - rarest
         at = at[(at >= needle.digit_before) & (at + len(text) + needle.digit_after <= self.size)]
@@ -122,6 +134,14 @@ class LineBlock:
         if needle.digit_before:
             at = at[self.is_digit(at - 1)]
         return at[self.is_digit(at + len(text))] if needle.digit_after else at
+
+    def contains(self, needle: Needle) -> bool:
+        """Whether the block has a needle."""
+        if not self._absent.isdisjoint(needle.text):
+            return False
+        # If all of its bytes are frequent, and none was searched yet, the text is found sooner.
+        is_frequent = self._costs[needle.bytes].min() > self.size
+        return not (is_frequent and needle.text not in self.text) and len(self.places(needle)) > 0
 
     def words_at(self, at: Ints) -> Words:
         """Return the eight bytes at these places, which may lie beyond the block's end."""
@@ -321,7 +341,7 @@ def contains_any(data: bytes, needles: Sequence[Needle]) -> bool:
         LineBlock(data[first : first + _PIECE_BYTES + overlap])
         for first in range(0, len(data), _PIECE_BYTES)
     )
-    return any(len(piece.places(needle)) for piece in pieces for needle in needles)
+    return any(piece.contains(needle) for piece in pieces for needle in needles)
 
 
 def _distinct_rows(words: Words) -> tuple[npt.NDArray[np.int32], list[bytes]]:
