@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from calendar import isleap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -110,6 +110,18 @@ def without_timestamps(count: int) -> dict[str, Column]:
     return {name: np.full(count, value) for name, value in zip(OF_TIMESTAMPS, known, strict=True)}
 
 
+def stamps_by(ns: Ints, unit_ns: int) -> dict[str, Column]:
+    """Return moments since 1970 as the timestamps of lines."""
+    known = np.ones(len(ns), bool)
+    return {
+        "timed": known,
+        "ns": ns,
+        "zone_known": known,
+        "resolution_ns": np.full(len(ns), unit_ns),
+        "year_known": known,
+    }
+
+
 def timestamp_at(columns: Mapping[str, Column], at: int) -> Timestamp:
     """Return the timestamp of a timed line."""
     known = (columns[name][at].item() for name in OF_TIMESTAMPS[1:])
@@ -188,6 +200,8 @@ def _text_starts(block: LineBlock, start: Ints, end: Ints) -> Ints:
 # -- the parts of timestamps -----------------------------------------------------------------------
 
 _Match = re.Match[bytes]
+# The names of all but the fraction; names of months are those of forms.
+_PARTS_OF_SECONDS = ("year", "month", "day", "time", "zone", "seconds")
 
 
 @dataclass(frozen=True)
@@ -218,7 +232,19 @@ class _Parts:
 
     def number(self, name: str) -> Ints:
         """Return the number that is a part; 0 without it."""
+        if not any(self.texts(name)):
+            return np.zeros(len(self.start), np.int64)
         return self.block.fixed_numbers(*self.span(name))
+
+    @property
+    def begins_second(self) -> Bools:
+        """Mark the texts that differ from the one before by more than a fraction of a second."""
+        begins = np.append(True, self.form[1:] != self.form[:-1])[: len(self.form)]
+        for name in _PARTS_OF_SECONDS:
+            if any(self.texts(name)):
+                for words in self.block.words_of(*self.span(name)):
+                    begins[1:] |= words[1:] != words[:-1]
+        return begins
 
     @property
     def dates(self) -> tuple[Ints, Bools, Bools]:
@@ -286,25 +312,39 @@ def _columns(
     parts = _Parts(block, start, arrow.numbers(coded.indices), matches)
     if not any(matches):
         return without_timestamps(len(start))
+    # Lines of one second often follow each other: it is read once.
+    begins = parts.begins_second
+    second = _seconds_of(replace(parts, start=start[begins], form=parts.form[begins]))
+    if len(second[0]) < len(start):
+        of_each = np.cumsum(begins) - 1
+        second = tuple(column[of_each] for column in second)
+    seconds_ns, exists, zone_known, year_known = second
     timed = np.array([match is not None for match in matches], bool)[parts.form]
-    since_1970, (at, length) = parts.number("seconds"), parts.span("seconds")
-    (days, has_day, has_year), (clocks, has_clock) = parts.dates, parts.clocks
-    (fractions, unit), (ahead, has_zone) = parts.fractions, parts.zones
-    is_since = length > 0
-    ns = np.where(is_since, since_1970 * _SECOND_NS, days + clocks - ahead) + fractions
-    exists = np.where(
-        is_since,
-        np.isin(block.bytes[at], _FIRST_DIGITS) & (since_1970 < LATEST_SECOND),
-        has_day & has_clock & (np.abs(ahead) < _DAY_NS),
-    )
+    fractions, unit = parts.fractions
+    ns = seconds_ns + fractions
     ends = np.array([0 if match is None else match.end() for match in matches], np.int64)
     # A part may go on.
     unclear = (timed & ~exists) | ((cut < end) & (ends[parts.form] + _MOST_DIGITS > most))
     ns[~timed] = 0
-    columns = (timed, ns, is_since | has_zone, unit, is_since | has_year | ~timed)
+    columns = (timed, ns, zone_known, unit, year_known | ~timed)
     for row in np.flatnonzero(unclear).tolist():
         timestamp = timestamp_of(match_in(block.text[start[row] : end[row]]))
         values = astuple(timestamp or _NEVER)
         for column, value in zip(columns, (timestamp is not None, *values), strict=True):
             column[row] = value
     return dict(zip(OF_TIMESTAMPS, columns, strict=True))
+
+
+def _seconds_of(parts: _Parts) -> tuple[Ints, Bools, Bools, Bools]:
+    """Return timestamps without their fractions, and whether they exist, have a zone, and a year."""
+    since_1970, (at, length) = parts.number("seconds"), parts.span("seconds")
+    (days, has_day, has_year), (clocks, has_clock) = parts.dates, parts.clocks
+    ahead, has_zone = parts.zones
+    is_since = length > 0
+    exists = np.where(
+        is_since,
+        np.isin(parts.block.bytes[at], _FIRST_DIGITS) & (since_1970 < LATEST_SECOND),
+        has_day & has_clock & (np.abs(ahead) < _DAY_NS),
+    )
+    ns = np.where(is_since, since_1970 * _SECOND_NS, days + clocks - ahead)
+    return ns, exists, is_since | has_zone, is_since | has_year

@@ -17,6 +17,7 @@ from stallscope.arrays.types import Floats
 
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
+from ...lines.timestamp_columns import stamps_by
 from ...window_durations import Value
 from ...window_lines import HALF, MEASURED_HALF, decimals_of, half_unit
 from ...window_meaning import ClockCheck
@@ -31,7 +32,7 @@ from .counters import (
     without_repeated_steps,
 )
 from .rates import AGREE, ON_BATCH, ComparedLines, percent
-from .rows import Rows, of_main_rank, stamps_by, without_copies
+from .rows import Rows, of_main_rank, without_copies
 from .trainers import TRAINERS
 from .vocabulary import names_step_time
 
@@ -289,10 +290,8 @@ class _Lines(ComparedLines):
     def _as_stamps(self, clock: Clock) -> dict[str, Column]:
         assert clock.figure is not None
         factor = clock.ns[0] / self.sole.values[clock.figure][0]
-        ns = np.rint(np.clip(self.rows.values[clock.figure] * factor, 0, LATEST_NS)).astype(
-            np.int64
-        )
-        return stamps_by(ns, clock.unit_ns)
+        ns = np.rint(np.clip(self.rows.values[clock.figure] * factor, 0, LATEST_NS))
+        return stamps_by(ns.astype(np.int64), clock.unit_ns)
 
     def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,18 +117,6 @@ def without_stamps(count: int) -> dict[str, Column]:
     return {"rank": np.full(count, -1), **without_timestamps(count)}
 
 
-def stamps_by(ns: Ints, unit_ns: int) -> dict[str, Column]:
-    """Return moments since 1970 as the timestamps of lines."""
-    known = np.ones(len(ns), bool)
-    return {
-        "timed": known,
-        "ns": ns,
-        "zone_known": known,
-        "resolution_ns": np.full(len(ns), unit_ns),
-        "year_known": known,
-    }
-
-
 def since_1970(values: Floats) -> float | None:
     """Return the unit of times since 1970, in seconds; None for other times."""
     usual = float(np.median(values))
@@ -140,35 +128,50 @@ def since_1970(values: Floats) -> float | None:
 # -- all lines -------------------------------------------------------------------------------------
 
 
-def rows_of(data: bytes, kind: Kind, fewest: int = FEWEST_LINES) -> Rows | None:
-    """Read the figures of all lines of a kind; None if there are too few.
+def rows_of(
+    data: bytes, kinds: Sequence[Kind], fewest: int = FEWEST_LINES, of_epochs: Collection[int] = ()
+) -> list[Rows | None]:
+    """Read the figures of all lines of some kinds in one pass; None if there are too few of a kind.
 
-    Args:
-        data: the output.
-        kind: the kind.
-        fewest: the fewest lines.
+    Of kinds at the places ``of_epochs``, about whole epochs, the work between lines is not counted.
     """
-    form = kind.form
-    values: list[list[Floats]] = [[] for _ in kind.figures]
-    stamps: list[Mapping[str, Column]] = []
-    works, days_first = WorkLines(), _days_come_first(data)
+    readers = [_RowsReader(kind, at not in of_epochs) for at, kind in enumerate(kinds)]
+    days_first = _days_come_first(data)
     for lines in line_blocks(data) if len(data) else ():
-        if not len(lines.start):
-            continue
-        at, texts = form.matching(lines)
-        counts = works.counts(lines, at)
+        for reader in readers if len(lines.start) else ():
+            reader.add(lines, days_first=days_first)
+    return [reader.rows(data, fewest) for reader in readers]
+
+
+class _RowsReader:
+    """The figures of the lines of a kind so far."""
+
+    def __init__(self, kind: Kind, counts_work: bool) -> None:
+        self._kind, self._works = kind, WorkLines() if counts_work else None
+        self._values: list[list[Floats]] = [[] for _ in kind.figures]
+        self._stamps: list[Mapping[str, Column]] = []
+
+    def add(self, lines: Lines, *, days_first: bool) -> None:
+        at, texts = self._kind.form.matching(lines)
+        counts = {} if self._works is None else self._works.counts(lines, at)
         if not len(at):
-            continue
-        for column, figure, array in zip(values, kind.figures, texts.values(), strict=True):
+            return
+        each = zip(self._values, self._kind.figures, texts.values(), strict=True)
+        for column, figure, array in each:
             column.append(numbers_of(array, is_clock=figure.is_clock))
-        stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
-    if not stamps or sum(len(part["rank"]) for part in stamps) < fewest:
-        return None
-    columns = [np.concatenate(pieces) for pieces in values]
-    all_stamps = works.settled(joined_stamps(stamps, kind, columns, data))
-    # Damaged lines have other texts in place of numbers.
-    whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
-    return Rows(kind, columns, all_stamps).chosen(whole) if whole.sum() >= fewest else None
+        self._stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
+
+    def rows(self, data: bytes, fewest: int) -> Rows | None:
+        if sum(len(part["rank"]) for part in self._stamps) < max(fewest, 1):
+            return None
+        columns = [np.concatenate(pieces) for pieces in self._values]
+        all_stamps = joined_stamps(self._stamps, self._kind, columns, data)
+        if self._works is not None:
+            all_stamps = self._works.settled(all_stamps)
+        # Damaged lines have other texts in place of numbers.
+        whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
+        rows = Rows(self._kind, columns, all_stamps)
+        return rows.chosen(whole) if whole.sum() >= fewest else None
 
 
 def joined_stamps(

@@ -16,6 +16,7 @@ from stallscope.run import Problem
 from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
 from ...lines.line_blocks import Column
+from ...lines.timestamp_columns import stamps_by
 from ...rank_names import rank_in, stated_ranks
 from ...window_lines import HALF, MEASURED_HALF, by_rank, decimals_of, half_unit
 from ..line_pattern import epoch_logs
@@ -26,7 +27,7 @@ from .figures import kinds_in
 from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .records import records_in
-from .rows import Records, Rows, rows_of, stamps_by
+from .rows import Records, Rows, rows_of
 from .timers import stages_in
 from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
 from .vocabulary import Quantity
@@ -141,7 +142,7 @@ def _rows_in(data: bytes, records: Records | None) -> Iterator[Rows | None]:
     if records is not None:
         yield from records.kinds()
     if records is None or not (records.alone and records.counts):
-        yield from (rows_of(data, kind) for kind in kinds_in(data))
+        yield from (rows_of(data, [kind])[0] for kind in kinds_in(data))
 
 
 # -- known trainers --------------------------------------------------------------------------------
@@ -172,9 +173,7 @@ class PrintedStepsParser(Parser):
         return any(shape.is_in(head) for shape in self._trainer.shapes)
 
     def parse(self, path: str, data: bytes) -> Parsed:
-        columns, epochs = (
-            _columns(data, shapes) for shapes in (self._trainer.shapes, self._trainer.epoch_shapes)
-        )
+        columns, epochs = _columns(data, self._trainer.shapes, self._trainer.epoch_shapes)
         logs = (
             [] if columns is None else logs_of(path, data, columns, self._trainer.meaning, epochs)
         )
@@ -189,14 +188,26 @@ class PrintedStepsParser(Parser):
         return in_one_file(logs, len(data))
 
 
-def _columns(data: bytes, shapes: Sequence[Shape]) -> dict[str, Column] | None:
-    """Return the fields of the lines of the first shape that a file has; None without any."""
-    for shape in shapes:
-        known = shape.kind_in(data)
-        rows = None if known is None else rows_of(data, known[0], fewest=1)
-        if known is not None and rows is not None:
-            return _fields_of(rows, known[1])
-    return None
+def _columns(
+    data: bytes, shapes: Sequence[Shape], epoch_shapes: Sequence[Shape]
+) -> list[dict[str, Column] | None]:
+    """Return the fields of lines about steps, and of those about epochs; None without any.
+
+    Of each, the first shape counts that a file has lines of.
+    """
+    columns: list[dict[str, Column] | None] = [None, None]
+    kinds = {
+        at: filter(None, (shape.kind_in(data) for shape in choice))
+        for at, choice in enumerate((shapes, epoch_shapes))
+    }
+    while known := {at: kind for at, rest in kinds.items() if (kind := next(rest, None))}:
+        of_epochs = [place for place, at in enumerate(known) if at == 1]
+        rows_of_each = rows_of(data, [kind for kind, _ in known.values()], 1, of_epochs)
+        for (at, (_, fields)), rows in zip(known.items(), rows_of_each, strict=True):
+            if rows is not None:
+                columns[at] = _fields_of(rows, fields)
+                del kinds[at]
+    return columns
 
 
 def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column] | None:
