@@ -82,6 +82,10 @@ class WorkLines:
             np.concatenate([block.lines_of(block.places(text)) for text in _WORK_NEEDLES])
         )
         at = at[at < len(lines.start)]
+        starts = self._starts.counts(lines, steps)
+        if not len(at):
+            works = {work: counter.count_none(steps) for work, counter in self._works.items()}
+            return {**works, **starts}
         start, end = lines.start[at], lines.end[at]
         # Digits name no work.
         end = np.minimum(end, start + _MOST_OF_LINE)
@@ -89,7 +93,7 @@ class WorkLines:
         of_work = pc.replace_substring_regex(texts.dictionary, SETTING, "")
         texts = pa.DictionaryArray.from_arrays(texts.indices, of_work)
         works = {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
-        return {**works, **self._starts.counts(lines, steps)}
+        return {**works, **starts}
 
     def settled(self, columns: Mapping[str, Column]) -> dict[str, Column]:
         """Take the lines before the first step that are no work out of the counts of all blocks."""
@@ -108,6 +112,11 @@ class _Work:
         self._compared = 0
         #: The number of lines before the first step that are no work.
         self.wrong = 0
+
+    def count_none(self, steps: Ints) -> Ints:
+        """Return the number of lines up to each line about steps, without further ones."""
+        self._has_steps |= len(steps) > 0
+        return np.full(len(steps), self._count)
 
     def count(self, texts: pa.DictionaryArray, places: Ints, steps: Ints) -> Ints:
         """Return the number of lines up to each line about steps, given those that may be about work."""

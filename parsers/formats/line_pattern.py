@@ -122,7 +122,7 @@ class Pattern:
         ]
         #: A text that every matching line contains, without blanks; empty if there is none.
         self.longest_text = max(texts, key=len).encode()
-        self.form = LineForm(*_fields_and_end(start, pieces), self.longest_text)
+        self.form = LineForm(*_fields_and_end(start, pieces), [self.longest_text])
 
     def occurs_in(self, data: bytes) -> bool:
         """Whether any line matches."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -212,12 +212,12 @@ class LineForm:
     Args:
         fields: the fields, in their order.
         after: the text after the last one, as a regular expression.
-        literal: a text that all lines contain; empty if it is unknown.
+        literals: texts each of which all lines contain.
     """
 
-    def __init__(self, fields: Sequence[LineField], after: str, literal: bytes) -> None:
+    def __init__(self, fields: Sequence[LineField], after: str, literals: Iterable[bytes]) -> None:
         self._names = [field.name for field in fields]
-        self._literal = Needle(literal) if literal else None
+        self._literals = [Needle(literal) for literal in literals if literal]
         groups = [f"(?P<{field.name}>{field.text})" for field in fields]
         befores = [field.before for field in fields]
         #: The regular expression of its lines.
@@ -226,12 +226,15 @@ class LineForm:
         befores = [f"(?P<before_{at}>{before})" for at, before in enumerate(befores)]
         self._in_pieces = _expression(befores, groups, after)
         self._is_blind = not re.search(r"\d", _NO_TEXT.sub("", self._in_pieces))
+        # The last block's texts with equal digits, which the next one most often has, too: a row for
+        # each (-1 without a match), and the ends of the pieces of each row.
+        self._known: tuple[Mapping[bytes, int], Ints] = {}, np.zeros((2 * len(fields), 0), np.int64)
 
     def matching(self, lines: Lines) -> tuple[Ints, dict[str, pa.Array]]:
         """Return which lines match, and the texts of their fields by name."""
         line = np.arange(len(lines.start))
-        if self._literal is not None:
-            line = lines.block.lines_of(lines.block.places(self._literal))
+        if self._literals:
+            line = lines.block.lines_of(lines.block.places_of_rarest(self._literals))
             line = line[np.append(True, line[1:] != line[:-1])[: len(line)]]
             line = line[line < len(lines.start)]
         start = lines.start[line]
@@ -240,7 +243,7 @@ class LineForm:
         if shapes is None:
             matched, fields = groups_of(texts_of(lines.block.text, start, end), self.expression)
         else:
-            matched, places = _places_by_shape(shapes, self._in_pieces)
+            matched, places = self._places_by_shape(shapes)
             start = start[matched]
             fields = {
                 name: texts_of(lines.block.text, start + at, start + until)
@@ -257,28 +260,27 @@ class LineForm:
                 return None
         return shapes
 
+    def _places_by_shape(self, shapes: pa.Array) -> tuple[Bools, Sequence[tuple[Ints, Ints]]]:
+        """Return which texts match, and in these the start and the end of each field.
+
+        Args:
+            shapes: the texts, encoded.
+        """
+        texts, (rows, ends) = shapes.dictionary.to_pylist(), self._known
+        if not rows.keys() >= {*texts}:
+            known, pieces = groups_of(shapes.dictionary, self._in_pieces)
+            ends = np.cumsum([lengths_of(piece) for piece in pieces.values()], axis=0)
+            rows = dict(zip(texts, np.where(known, np.cumsum(known) - 1, -1).tolist(), strict=True))
+            self._known = rows, ends
+        row = np.array([rows[text] for text in texts], np.int64)[arrow.numbers(shapes.indices)]
+        matched = row >= 0
+        places = ends[:, row[matched]]
+        return matched, [*zip(places[0::2], places[1::2], strict=True)]
+
 
 def _expression(befores: Sequence[str], groups: Sequence[str], after: str) -> str:
     pairs = zip(befores, groups, strict=True)
     return "(?s)^" + "".join(before + group for before, group in pairs) + after
-
-
-def _places_by_shape(
-    shapes: pa.Array, expression: str
-) -> tuple[Bools, Sequence[tuple[Ints, Ints]]]:
-    """Return which texts match, and in these the start and the end of each field.
-
-    Args:
-        shapes: the texts, encoded.
-        expression: groups of a text before a field and of the field, in turn.
-    """
-    known, pieces = groups_of(shapes.dictionary, expression)
-    lengths = [lengths_of(texts) for texts in pieces.values()]
-    shape = arrow.numbers(shapes.indices)
-    matched = known[shape]
-    shape = (np.cumsum(known) - 1)[shape[matched]]
-    places = [ends[shape] for ends in np.cumsum(lengths, axis=0)]
-    return matched, [*zip(places[0::2], places[1::2], strict=True)]
 
 
 def stamps_before(lines: Lines, line: Ints) -> dict[str, Column]:

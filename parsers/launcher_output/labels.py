@@ -139,10 +139,9 @@ class Labels:
 
     def numbers_in(self, text: bytes) -> set[int]:
         """Return the numbers of the labels in a text; those in brackets count at starts of lines."""
-        form = self.tag
-        if not self.start_lines and form is not _TAG:
-            form = re.compile(b"^" + form.pattern, re.MULTILINE)
-        return {int(number) for number, _ in form.findall(text)}
+        at_start = b"" if self.start_lines or self.tag is _TAG else b"^"
+        labels = {*re.findall(at_start + self.pattern, text, re.MULTILINE)}
+        return {int(number) for label in labels for number, _ in self.tag.findall(label)}
 
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
         """Count the bytes of the timestamp or prefix before a label.

@@ -135,6 +135,10 @@ class LineBlock:
             at = at[self.is_digit(at - 1)]
         return at[self.is_digit(at + len(text))] if needle.digit_after else at
 
+    def places_of_rarest(self, needles: Sequence[Needle]) -> Ints:
+        """Find all places of the needle that may occur least often."""
+        return self.places(min(needles, key=lambda needle: self._counts[needle.bytes].min()))
+
     def contains(self, needle: Needle) -> bool:
         """Whether the block has a needle."""
         if not self._absent.isdisjoint(needle.text):
@@ -200,9 +204,14 @@ class LineBlock:
 
     def words_of(self, start: Ints, length: Ints) -> list[Words]:
         """Return texts of these lengths as numbers of eight bytes each."""
+        most = int(length.max(initial=0))
+        if (length == most).all():
+            # Without a mask for each text.
+            masks = [mask(min(most - first, _WORD)) for first in range(0, most, _WORD)]
+            return [self.words_at(start + at * _WORD) & each for at, each in enumerate(masks)]
         return [
             self.words_at(start + first) & _MASKS[np.minimum(np.maximum(length - first, 0), _WORD)]
-            for first in range(0, int(length.max(initial=0)), _WORD)
+            for first in range(0, most, _WORD)
         ]
 
     def texts_until(self, start: Ints, byte: int, most: int) -> tuple[Ints, list[bytes], Ints]:

@@ -137,9 +137,9 @@ class Kind:
             LineField(before, f"f{at}", _TIME if figure.is_clock else _VALUE)
             for at, (before, figure) in enumerate(zip(befores, self.figures, strict=True))
         ]
-        # The longest text without blanks that all of its lines contain.
-        pieces = (piece for anchor in self.anchors for piece in anchor.split())
-        return LineForm(fields, ending, max(pieces, key=len, default="").encode("latin-1"))
+        # Texts without blanks, the longest first.
+        literals = sorted((piece for anchor in self.anchors for piece in anchor.split()), key=len)
+        return LineForm(fields, ending, [text.encode("latin-1") for text in reversed(literals)])
 
 
 # -- the sample ------------------------------------------------------------------------------------

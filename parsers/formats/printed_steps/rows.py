@@ -147,19 +147,19 @@ class _RowsReader:
     """The figures of the lines of a kind so far."""
 
     def __init__(self, kind: Kind, counts_work: bool) -> None:
-        self._kind, self._works = kind, WorkLines() if counts_work else None
+        self._kind, self._form = kind, kind.form
+        self._works = WorkLines() if counts_work else None
         self._values: list[list[Floats]] = [[] for _ in kind.figures]
         self._stamps: list[Mapping[str, Column]] = []
 
     def add(self, lines: Lines, *, days_first: bool) -> None:
-        at, texts = self._kind.form.matching(lines)
+        at, texts = self._form.matching(lines)
         counts = {} if self._works is None else self._works.counts(lines, at)
-        if not len(at):
-            return
-        each = zip(self._values, self._kind.figures, texts.values(), strict=True)
-        for column, figure, array in each:
-            column.append(numbers_of(array, is_clock=figure.is_clock))
-        self._stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
+        if len(at):
+            figures = zip(self._kind.figures, texts.values(), strict=True)
+            for column, (figure, array) in zip(self._values, figures, strict=True):
+                column.append(numbers_of(array, is_clock=figure.is_clock))
+            self._stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
 
     def rows(self, data: bytes, fewest: int) -> Rows | None:
         if sum(len(part["rank"]) for part in self._stamps) < max(fewest, 1):
@@ -170,8 +170,8 @@ class _RowsReader:
             all_stamps = self._works.settled(all_stamps)
         # Damaged lines have other texts in place of numbers.
         whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
-        rows = Rows(self._kind, columns, all_stamps)
-        return rows.chosen(whole) if whole.sum() >= fewest else None
+        enough = whole.sum() >= fewest
+        return Rows(self._kind, columns, all_stamps).chosen(whole) if enough else None
 
 
 def joined_stamps(
