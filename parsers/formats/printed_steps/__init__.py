@@ -15,6 +15,7 @@ the wait for data, if it is printed (``windows``).
 - ``bar_states`` finds the states of bars, ``bar_evaluations`` takes batches of evaluations out of them,
   and ``bars`` chooses the training's.
 - ``records`` reads tables and JSON, whose columns are ``Records`` in ``rows``.
+- ``several_lines`` joins the lines of a record, and has the stages of timers behind lines about steps.
 
 ``metric_times`` finds the times of epochs and steps in metrics that TensorBoard or MLflow has logged.
 """

@@ -325,8 +325,7 @@ class _Lines(ComparedLines):
                 continue
             if self.counts_epochs and not word.order:
                 continue
-            totals = self.totals_agree(seconds)
-            if totals:
+            if totals := self.totals_agree(seconds):
                 time = _Time(at, unit_s, "total", _UNCHECKED)
                 return self._of(self._fields(time), "total", totals)
             if word.order and not self._is_of_each(at):
@@ -367,8 +366,9 @@ class _Lines(ComparedLines):
 
     def _is_of_each(self, time: int) -> bool:
         """Whether a time is of one step by its name, or as each step has a line."""
-        apart = float(np.median(self.lines.since))
-        return apart == 1 or bool(_EACH & set(self.figures[time].name.split()))
+        words = set(self.figures[time].name.split())
+        is_of_each = np.median(self.lines.since) == 1 or _EACH & words
+        return bool(is_of_each) and (self.counts_epochs or "epoch" not in words)
 
     def _known_program(self) -> Evidence | None:
         """Return the evidence of a known program's lines; None for others."""

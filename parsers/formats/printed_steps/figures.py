@@ -155,8 +155,7 @@ def kinds_in(data: bytes) -> list[Kind]:
 def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     groups: dict[_Key, list[list[Figure]]] = defaultdict(list)
     words: dict[_Key, set[str]] = defaultdict(set)
-    # The key of lines with a counter, and whether a line has figures of training, by its text without
-    # its digits.
+    # By texts without their digits: the key of their counter, and whether they are of a training.
     known: dict[str, tuple[_Key | None, bool]] = {}
     seen, counts, described = Counter[str](), Counter[_Key](), Counter[_Key | None]()
     training: dict[_Key, bool] = defaultdict(bool)
@@ -168,7 +167,7 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             figures = figures_of(text)
             trains = any(_tells_training(figure) for figure in figures)
             key = None
-            if _counts_training(figures):
+            if counts_training(figures):
                 meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
                 # Words before a name may vary.
                 key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
@@ -186,7 +185,7 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             last = None
     for key in groups:
         training[key] |= described[key] > _SHARE_DESCRIBED * counts[key]
-    enough = [(key, lines) for key, lines in groups.items() if len(lines) >= FEWEST_LINES]
+    enough = [group for group in groups.items() if len(group[1]) >= FEWEST_LINES]
     enough.sort(key=lambda group: -counts[group[0]])
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
@@ -237,7 +236,7 @@ def _tells_training(figure: Figure) -> bool:
     return named or figure.word.quantity == "trains"
 
 
-def _counts_training(figures: Sequence[Figure]) -> bool:
+def counts_training(figures: Sequence[Figure]) -> bool:
     """Whether a line has a counter, and no word of an evaluation around it."""
     before = ""
     for figure, behind in zip_longest(figures, figures[1:]):
@@ -288,9 +287,8 @@ def figures_of(text: str) -> list[Figure]:
     figures: list[Figure] = []
     text = _COLOUR.sub(_ESCAPE, text)
     end, last = 0, ""
-    at = _after_date(text)
-    begin = at
-    for match in islice(_FIGURE.finditer(text, at), _MOST_FIGURES):
+    begin = _after_date(text)
+    for match in islice(_FIGURE.finditer(text, begin), _MOST_FIGURES):
         before = text[end or begin : match.start()]
         name, unit = _name(before, bool(figures)), match["unit"] or match["in_brackets"] or ""
         counts = _COUNTS_BEHIND.match(text, match.end())
@@ -346,13 +344,15 @@ def figures_of(text: str) -> list[Figure]:
     return figures
 
 
-# Names that mean something else beside others: ESPnet's ``iter_time`` is the wait for a batch, and
-# LeRobot's ``ep`` counts episodes.
+# Names that mean something else beside others: ESPnet's ``iter_time`` is the wait for a batch, LeRobot's
+# ``ep`` counts episodes, and Stable-Baselines3's running time is in seconds.
 _BESIDE: Mapping[str, tuple[frozenset[str], Word]] = {
     "iter time": (frozenset({"forward time", "train time"}), Word("data", 1.0, order=0)),
     "optim step time": (frozenset({"forward time", "train time"}), Word("part", 1.0)),
     "train time": (frozenset({"forward time", "iter time"}), Word("time", 1.0, order=0)),
     "ep": (frozenset({"epch"}), Word("other")),
+    "time elapsed": (frozenset({"iterations", "total timesteps"}), Word("time", 1.0)),
+    "n updates": (frozenset({"iterations", "total timesteps"}), Word("other")),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .records import records_in
 from .rows import Records, Rows, rows_of
-from .timers import stages_in
+from .several_lines import joined_texts, stages_in
 from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
 from .vocabulary import Quantity
 
@@ -110,31 +110,55 @@ def logs_by(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
 
 def best_evidence(data: bytes) -> Evidence | str:
     """Return the evidence that is confirmed and has the most lines, else any; the reason if none."""
-    reason: str = NOTHING_REPEATS
-    unconfirmed = None
     trains = _TRAINS.search(data[:_TRAINS_BYTES]) or _TRAINS.search(data[-_TRAINS_BYTES:])
     records = records_in(data)
     if records is not None and records.alone and not records.trains:
         trains = None
-    for rows in _rows_in(data, records):
-        answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
-        if isinstance(answer, str):
-            reason = max(reason, answer, key=(NOTHING_REPEATS, *REASONS).index)
-        elif answer.checks and trains:
-            return answer
-        else:
-            unconfirmed = unconfirmed or replace(answer, checks=())
+    lines = _best_of(_rows_in(data, records), data, trains=bool(trains))
+    if isinstance(lines, Evidence) and lines.checks:
+        return lines
     bars = bars_in(data, stated_ranks(data).size)
     if bars is not None and trains and bars.checks:
         return bars
     summary = None if records is None else _summary_of_the_trainer(records, data)
-    if records is not None and records.alone and not unconfirmed:
-        reason = records.lacks() or reason
+    if isinstance(lines, str) and records is not None and records.alone:
+        lines = records.lacks() or lines
     if summary is not None and summary.checks:
         return summary
+    first: Evidence | str | None = None
+    for text in joined_texts(data) if records is None else ():
+        kinds = (rows_of(text, [kind])[0] for kind in kinds_in(text))
+        answer = _best_of(kinds, data, trains=bool(trains))
+        if isinstance(answer, Evidence) and answer.checks:
+            return answer
+        # Only what confirms them tells that lines belong together in another way.
+        first = first or answer
+    if isinstance(lines, str) and first is not None:
+        lines = _clearer(lines, first) if isinstance(first, str) else first
     if bars is not None and not trains:
         bars = replace(bars, checks=())
-    return unconfirmed or bars or summary or reason
+    return (lines if isinstance(lines, Evidence) else None) or bars or summary or lines
+
+
+def _best_of(kinds: Iterable[Rows | None], data: bytes, *, trains: bool) -> Evidence | str:
+    """Return the first evidence of kinds of lines that is confirmed, else any; the reason if none."""
+    reason: str = NOTHING_REPEATS
+    unconfirmed = None
+    for rows in kinds:
+        answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
+        if isinstance(answer, str):
+            reason = _clearer(reason, answer)
+        elif answer.checks and trains:
+            return answer
+        else:
+            unconfirmed = unconfirmed or replace(answer, checks=())
+    return unconfirmed or reason
+
+
+def _clearer(reason: str, second: str) -> str:
+    """Return the reason that tells more; one of records alone is not compared."""
+    order = (NOTHING_REPEATS, *REASONS)
+    return max(reason, second, key=order.index) if reason in order else reason
 
 
 def _rows_in(data: bytes, records: Records | None) -> Iterator[Rows | None]:

@@ -439,4 +439,9 @@ TRAINERS = (
     _by_words("llama2.c", "last", ("loss", "lr", "mfu"), ("",)),
     _by_words("NeMo", "last", ("global step", "reduced train loss"), time="train step timing"),
     _by_words("TensorFlow's estimators", "total", ("info tensorflow loss", "step")),
+    # Train epoch time: 8924.670 ms, per step time: 143.946 ms
+    *(
+        _by_words("MindSpore", "total", ("loss is", "per step time"), time=name)
+        for name in ("train epoch time", "epoch time")
+    ),
 )

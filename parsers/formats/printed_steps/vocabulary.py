@@ -87,8 +87,8 @@ _RATES = {
     "fps": "sample",
 }
 _TIMES = _set(
-    "time times dt duration cost elapsed elapse elapsedtime took takes latency timing runtime wall"
-    " walltime t"
+    "time times timer dt duration cost elapsed elapse elapsedtime took takes latency timing runtime"
+    " wall walltime t"
 )
 #: Times that a program writes in seconds, with other names of its records.
 IN_SECONDS: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,12 @@
-"""Read the stages of steps from timers that trainers print.
+"""Read records of several lines: times on lines of their own, rows of tables, and timers of stages.
+
+    Timer: 0.6686                          | time/              |             |
+    epoch:0 || iter:90 || Loss:16.5282     |    iterations      | 2           |
+    Timer: 0.6664                          |    time_elapsed    | 48          |
+    epoch:0 || iter:100 || Loss:16.3156    |    total_timesteps | 4096        |
+
+Each record becomes one line, whose figures mean what they mean in any line. Only the ends of lines are
+replaced, so all other lines stay where they are.
 
 Megatron-LM prints a table of timers after its lines, DeepSpeed and older programs a line of them:
 
@@ -12,16 +20,113 @@ A timer within another one counts once. Stages that do not add up to a step are 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from stallscope.arrays.stats import mean_with_interval
+from stallscope.arrays.types import Ints
 
+from ...launcher_output import labels_of
+from ...lines.line_blocks import LineBlock, Needle, sample_parts
 from .evidence import PART, Evidence
+from .figures import EVALUATES, FEWEST_LINES, SAMPLE_BYTES, counts_training, figures_of
 from .vocabulary import timer_of
+
+# Longer logs have a line for each record.
+_MOST_BYTES = 64 << 20
+# A row of a table with a name and a value.
+_NAMED_VALUE = re.compile(rb"(?m)^\|([ \t]{0,8}[A-Za-z][^|\n]{0,80})\|([^|\n]{0,80})\|[ \t]*$")
+# The text of a line before its first number, which names it.
+_HEAD = re.compile(r"(?=[^\d\n]*[A-Za-z])[^\d\n]{2,80}(?=\d)")
+_MOST_HEADS = 200
+# A time is at most so many lines from its counter, and nearly each has one of its own.
+_MOST_LINES, _SHARE_NEAR = 12, 0.9
+_END, _JOINT = ord("\n"), ord(";")
+
+
+def joined_texts(data: bytes) -> Iterator[bytes]:
+    """Yield a log with one line for each record, in each way that its lines may belong together."""
+    if len(data) > _MOST_BYTES or labels_of(data) is not None:
+        return
+    data = data.replace(b"\r\n", b" \n")
+    sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 3))
+    if len(_NAMED_VALUE.findall(sample)) >= FEWEST_LINES:
+        yield _NAMED_VALUE.sub(rb"|\1:\2;", data).replace(b";\n|", b"; |")
+    counter_heads, time_heads = _heads(sample.decode("latin-1"))
+    if not counter_heads or not time_heads:
+        return
+    block = LineBlock(b"\n" + data)
+    counters, *times = (
+        np.unique(np.concatenate([block.places(Needle(b"\n" + head)) for head in heads]))
+        for heads in (counter_heads, *([head] for head in time_heads))
+    )
+    times = [places for places in times if len(places)]
+    if not len(counters) or not times:
+        return
+    begins_with_time = bool(min(places[0] for places in times) < counters[0])
+    for time_is_first in (begins_with_time, not begins_with_time):
+        text = _joined(data, counters, times, time_is_first=time_is_first)
+        if text is not None:
+            yield text
+
+
+def _heads(sample: str) -> tuple[list[bytes], list[bytes]]:
+    """Return the starts of lines that repeat: of those with a counter, and of others with a time."""
+    counts, lines = Counter[str](), dict[str, str]()
+    for line in sample.split("\n"):
+        head = _HEAD.match(line)
+        if head is not None:
+            counts[head[0]] += 1
+            lines.setdefault(head[0], line)
+    counters, times = [], []
+    for head, count in counts.most_common(_MOST_HEADS):
+        figures = figures_of(lines[head])
+        quantities = {figure.word.quantity for figure in figures}
+        if count < FEWEST_LINES or EVALUATES.search(head):
+            continue
+        if counts_training(figures):
+            counters.append(head.encode("latin-1"))
+        elif quantities & {"time", "rate"}:
+            times.append(head.encode("latin-1"))
+    return counters, times
+
+
+def _joined(
+    data: bytes, counters: Ints, times: Sequence[Ints], *, time_is_first: bool
+) -> bytes | None:
+    """Join each line with a counter and the nearest ones with times; None if these are elsewhere.
+
+    Args:
+        data: the log.
+        counters: the places of lines with a counter.
+        times: those of lines with a time, for each start of such lines.
+        time_is_first: whether times stand before their counter.
+    """
+    text = np.frombuffer(data, np.uint8).copy()
+    ends = np.flatnonzero(text == _END)
+    counter_lines = np.searchsorted(ends, counters)
+    depth = np.zeros(len(ends) + 2, np.int64)
+    for places in times:
+        lines = np.searchsorted(ends, places)
+        lines = lines[::-1] if time_is_first else lines
+        at = np.searchsorted(counter_lines, lines) - (not time_is_first)
+        has_counter = (at >= 0) & (at < len(counter_lines))
+        # The nearest one is the first of each counter.
+        numbers, first = np.unique(at[has_counter], return_index=True)
+        lines, of_counter = lines[has_counter][first], counter_lines[numbers]
+        near = np.abs(of_counter - lines) <= _MOST_LINES
+        if near.sum() >= max(FEWEST_LINES, _SHARE_NEAR * len(places)):
+            depth[np.minimum(lines, of_counter)[near]] += 1
+            depth[np.maximum(lines, of_counter)[near]] -= 1
+    within = np.cumsum(depth)[: len(ends)] > 0
+    text[ends[within]] = _JOINT
+    return text.tobytes() if within.any() else None
+
+
+# -- timers of stages ------------------------------------------------------------------------------
 
 # A text without a choice at its start is found at once.
 _TIMERS = re.compile(
