@@ -23,7 +23,7 @@ from stallscope.run import Log, Problem
 from .base import INTERVAL_ROWS, STEP_ROWS, Parsed, table_of
 from .lines.line_blocks import Column
 from .lines.timestamps import Timestamp
-from .window_lines import half_unit
+from .window_lines import MEASURED_HALF, half_unit
 from .work_lines import RESTART, begun_last
 
 #: Times that are later on a log's clock are damage.
@@ -303,5 +303,7 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     known = timed_at >= 0
     at = timed_at[known]
     end[known] += columns["ns"][at] - zero - since[at]
-    half_ms = max(1e3 * half_unit(seconds), _LEAST_HALF_MS)
+    measured = columns.get(MEASURED_HALF)
+    half_s = half_unit(seconds) if measured is None else float(np.median(measured))
+    half_ms = max(1e3 * half_s, _LEAST_HALF_MS)
     return Epochs(columns["epoch"] - first, end - took, end, half_ms)

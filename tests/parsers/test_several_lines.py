@@ -117,6 +117,17 @@ def test_records_of_several_lines_have_the_times_of_their_steps(name: str, end: 
     assert seconds == pytest.approx(expected, abs=off_s + 1e-9)
 
 
+def test_epochs_of_a_coarse_running_time_are_as_uncertain_as_its_unit() -> None:
+    """Epochs of 2.8 s are read from hundredths of minutes, each with its own time."""
+    lines = []
+    for epoch in range(1, 60):
+        lines += [f"Epoch: {epoch:03}/060 | Batch 0010/0011 | Loss: {5 / epoch:.4f}"]
+        lines += [f"Time elapsed: {2.8 * epoch / 60:.2f} min"]
+    log = PARSER.parse("train.log", "\n".join(lines).encode())
+    assert log.intervals.num_rows == 58
+    assert log.log.facts["precision"] == "epochs, to 600 ms"
+
+
 def durations() -> str:
     """The time of each tenth step before its line, and those of evaluations elsewhere."""
     lines = []

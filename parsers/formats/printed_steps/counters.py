@@ -36,8 +36,8 @@ _DIVIDES, _FEWEST_SAMPLES = 1.02, 8
 # Running times go up in this share of lines.
 _SHARE_RISES, _FEWEST_RUNNING = 0.98, 6
 _SHARE_INSIDE = 0.3  # of lines, which begin no piece
-#: The clock of lines with timestamps.
-STAMPS = "the log's timestamps"
+#: The clocks of lines with timestamps, and with the time since a start.
+STAMPS, _RUNNING = "the log's timestamps", "the lines' running time"
 _DAY_S = 86_400
 # Ranks that train together are at most so many lines apart, and print about this share of steps alike.
 _MOST_APART, _SHARE_OF_ALL_RANKS = 4, 0.9
@@ -221,11 +221,11 @@ class Clock(NamedTuple):
     is_absolute: bool = False
 
 
-def clock_of(seconds: Floats, name: str, figure: int | None = None) -> Clock:
-    """Return the clock of printed seconds since 1970 or since a start."""
+def clock_of(seconds: Floats, name: str, figure: int | None = None, unit_s: float = 1.0) -> Clock:
+    """Return the clock of printed times since 1970 or since a start, of a unit in seconds."""
     seconds = np.clip(seconds, -LATEST_S, LATEST_S)
     # Of times since 1970 a float has too few digits to show the unit.
-    unit_ns = max(int(2e9 * half_unit(np.round(seconds - seconds[0], 6))), 1)
+    unit_ns = max(int(2e9 * unit_s * half_unit(np.round((seconds - seconds[0]) / unit_s, 6))), 1)
     return Clock(np.rint(seconds * 1e9).astype(np.int64), unit_ns, name, figure)
 
 
@@ -391,7 +391,7 @@ class CountedLines:
                 clocks.append(clock._replace(is_absolute=True))
             elif figure.is_clock or self._is_running(at):
                 unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
-                clock = clock_of(self._seconds_of(at, unit_s), "the lines' running time", at)
+                clock = clock_of(self._seconds_of(at, unit_s), _RUNNING, at, unit_s)
                 certain = figure.is_clock or figure.word.unit_s is not None
                 clocks.append(clock._replace(is_certain=certain))
         return [clock for clock in clocks if self._goes(clock)]
@@ -438,6 +438,11 @@ class CountedLines:
     def spans(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
         """Return stretches of lines, and the seconds of a step in each by the clock."""
         return spans(self.lines, clock.ns, clock.unit_ns, self.lines.breaks_by(clock.ns))
+
+    def each_epoch(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
+        """Return the same for each epoch, however coarse the clock is."""
+        end = np.flatnonzero(~self.lines.breaks_by(clock.ns))
+        return end - 1, end, (clock.ns[end] - clock.ns[end - 1]) / 1e9 / self.lines.since[end]
 
 
 def agrees(ratio: float, most: float) -> bool:

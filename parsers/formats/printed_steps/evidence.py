@@ -136,7 +136,7 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
         return evidence
     if len(evidence.columns["rank"]) < 2:
         return NO_TIMES
-    fields = {*_OF_EPOCHS} & {*evidence.columns}
+    fields = {*_OF_EPOCHS, MEASURED_HALF} & evidence.columns.keys()
     columns = {name: evidence.columns[name] for name in fields}
     columns["epoch"] = evidence.columns["step"]
     at_end = any("loss" in name for name in lines.sole.kind.words)
@@ -295,7 +295,7 @@ class _Lines(ComparedLines):
 
     def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""
-        begin, end, seconds = self.spans(clock)
+        begin, end, seconds = self.each_epoch(clock) if self.counts_epochs else self.spans(clock)
         if not len(seconds):
             return NO_TIMES
         columns = {name: column[end] for name, column in self.columns_of(self.sole).items()}
