@@ -77,10 +77,10 @@ def _heads(sample: str) -> tuple[list[bytes], list[bytes]]:
     """Return the starts of lines that repeat: of those with a counter, and of others with a time."""
     counts, lines = Counter[str](), dict[str, str]()
     for line in sample.split("\n"):
-        head = _HEAD.match(line)
-        if head is not None:
-            counts[head[0]] += 1
-            lines.setdefault(head[0], line)
+        start = _HEAD.match(line)
+        if start is not None:
+            counts[start[0]] += 1
+            lines.setdefault(start[0], line)
     counters, times = [], []
     for head, count in counts.most_common(_MOST_HEADS):
         figures = figures_of(lines[head])
