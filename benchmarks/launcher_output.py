@@ -1,13 +1,14 @@
 """Measure the CPU time of reading launchers' output, against one bare ``bytes.splitlines``.
 
-Of many kinds of output, the slowest counts. Other logs have lines that match a user's pattern, with and
-without a launcher's label, or lines of MXNet's Speedometer.
+Of many kinds of output, the slowest counts. Other logs have a million lines that match a user's
+pattern, with and without a launcher's label, or lines of MXNet's Speedometer.
 
 ``printed_output.py`` prints more details: each part of the work.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,17 +20,16 @@ from stallscope.parsers.registry import by_name
 
 # Multiples of the CPU time of splitting the same text at its line ends.
 _MOST_FOR_EPOCHS, _MOST_FOR_A_RUN = 4, 8
-# So many lines have different times and steps; then they repeat.
-_PATTERN_LINES = 36_000
+_LINES, _QUICK_LINES = 1_000_000, 50_000
+# When the first line was printed, seconds since 1970, and how many follow in a second.
+_START_S, _LINES_PER_SECOND = 1_795_219_200, 10
 LABEL, LINE, RANKS = b"[%d]<stdout>:", b"step %d of %d, loss 2.2800, 829 samples\n", 16
 _PATTERN = "{time} {}epoch={epoch} step={step}"
-_OWN_LINE = (
-    "2026-11-21 {clock},{milliseconds:03} INFO train: epoch={epoch} step={step} loss=0.2174\n"
-)
+_OWN_LINE = "{date} {clock},{milliseconds:03} INFO train: epoch={epoch} step={step} loss=0.2174\n"
 #: The launcher's label, a pattern, and a line that matches it.
 _LABELLED = (
     ("[1,{rank}]<stdout>:", _PATTERN, _OWN_LINE),
-    ("Sat Nov 21 {clock} 2026[{rank}]<stdout>:", "{}epoch={epoch} step={step}", _OWN_LINE),
+    ("{day} {clock} 2026[{rank}]<stdout>:", "{}epoch={epoch} step={step}", _OWN_LINE),
     ("{rank:2}: ", "{}epoch={epoch} step={step}", _OWN_LINE),
     ("", "epoch {epoch} took {seconds}", "epoch {step} took {epoch}.{milliseconds:03} s\n"),
     (
@@ -40,7 +40,7 @@ _LABELLED = (
 )
 _LINES_PER_EPOCH = 1000
 # The lines of an epoch of one rank, after its label, and the last one.
-_NODE = "[1,{rank}]<stdout>:2026-11-21 {clock},{milliseconds:03} Node[{rank}] Epoch[{epoch}] "
+_NODE = "[1,{rank}]<stdout>:{date} {clock},{milliseconds:03} Node[{rank}] Epoch[{epoch}] "
 _SPEEDOMETER = (
     _NODE + "Batch [{step}]\tSpeed: 1284.10 samples/sec\taccuracy=0.4009\n",
     _NODE + "Time cost=61.400\n",
@@ -115,35 +115,39 @@ def labelled_patterns_figure(quick: bool) -> Figure:
 
 def speedometer_figure(quick: bool) -> Figure:
     """Measure reading a run from the output of MXNet's Speedometer on many ranks."""
-    data = _repeated(*_SPEEDOMETER, quick=quick)
+    data = _lines(*_SPEEDOMETER, quick=quick)
     times = measured(lambda text: whole(text, by_name("mxnet-speedometer")), data)
     return _share("a run from MXNet's Speedometer after labels", times)
 
 
 def times_of(label: str, pattern: str, line: str, quick: bool) -> Times:
     """Measure reading a run from lines of a pattern."""
-    data = _repeated(label + line, label + line, quick=quick)
+    data = _lines(label + line, label + line, quick=quick)
     return measured(lambda text: whole(text, LinePatternParser(pattern)), data)
 
 
-def _repeated(line: str, last: str, *, quick: bool) -> bytes:
-    """Make about 20 MB of lines (1 MB if quick); each rank's last line of an epoch is ``last``."""
+def _lines(line: str, last: str, *, quick: bool) -> bytes:
+    """Make a million lines (50,000 if quick); each rank's last line of an epoch is ``last``."""
     lines = []
-    for number in range(_PATTERN_LINES // 3 if quick else _PATTERN_LINES):
-        second, tenth = divmod(number, 10)
-        minutes, seconds_of_minute = divmod(second, 60)
-        hours, minutes = divmod(minutes, 60)
+    for number in range(_QUICK_LINES if quick else _LINES):
+        second, tenth = divmod(number, _LINES_PER_SECOND)
+        if tenth == 0:
+            moment = time.gmtime(_START_S + second)
+            date, day, clock = (
+                time.strftime(form, moment) for form in ("%Y-%m-%d", "%a %b %d", "%H:%M:%S")
+            )
         values = {
-            "clock": f"{hours:02}:{minutes:02}:{seconds_of_minute:02}",
-            "milliseconds": tenth * 100,
+            "date": date,
+            "day": day,
+            "clock": clock,
+            "milliseconds": tenth * 1000 // _LINES_PER_SECOND,
             "epoch": number // _LINES_PER_EPOCH + 1,
             "step": number,
             "rank": number % RANKS,
         }
         ends_epoch = number % _LINES_PER_EPOCH >= _LINES_PER_EPOCH - RANKS
         lines.append((last if ends_epoch else line).format(**values))
-    once = "".join(lines).encode()
-    return once * max((1 if quick else 20) * 1_000_000 // len(once), 1)
+    return "".join(lines).encode()
 
 
 def _share(name: str, times: Times, most: float = _MOST_FOR_A_RUN) -> Figure:

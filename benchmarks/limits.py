@@ -15,6 +15,7 @@ LIMITS_S = {
     "dashboard_speed": 240,
     "host_part": 600,
     "keras_overhead": 480,
+    "launcher_output": 400,
     "mxnet_overhead": 240,
     "spark_cost": 300,
     "step_lines": 400,
