@@ -92,13 +92,8 @@ def with_epochs(logs: Sequence[Parsed], epochs: Sequence[Sequence[Epoch]]) -> li
 
     Their tables are pieces of one: where every second line begins a fit, making one for each takes long.
     """
-    table = _table(
-        [
-            row
-            for log, log_epochs in zip(logs, epochs, strict=True)
-            for row in _rows(log.log.rank, log_epochs)
-        ]
-    )
+    of_logs = zip(logs, epochs, strict=True)
+    table = _table([row for log, of_log in of_logs for row in _rows(log.log.rank, of_log)])
     ends = list(accumulate(map(len, epochs)))
     return [
         replace(log, intervals=table.slice(end - len(log_epochs), len(log_epochs)))
@@ -203,6 +198,9 @@ def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
 # -- Epochs in lines: between timestamps, or as printed -------------------------------------------
 
 
+_ALIKE = 0.03  # Two lines of one epoch have the same time up to this share.
+
+
 class Epochs(NamedTuple):
     """Epochs as columns, in nanoseconds on the log's clock."""
 
@@ -294,6 +292,11 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
         zero: the timestamp at which the log's clock is 0.
         first: the number of the first epoch, as printed.
     """
+    seconds, number = columns["seconds"], columns["epoch"]
+    # Of lines about one epoch that have about the same time, the last one counts.
+    again = (np.diff(number) == 0) & (np.abs(np.diff(seconds)) <= _ALIKE * seconds[1:])
+    again &= np.diff(columns["ns"]) < 1e9 * seconds[1:] / 2
+    columns = {name: column[np.append(~again, True)] for name, column in columns.items()}
     seconds, timed = columns["seconds"], columns["timed"]
     took = np.rint(seconds * 1e9).astype(np.int64)
     # An epoch without a timestamp follows the one before it.

@@ -232,11 +232,8 @@ def read_in_order(
         local: whether reading them is as cheap as reading a copy.
         update: called with the number of files that were read.
     """
-    prefetched = (
-        _prefetched(files, ahead, _CPU_CORES, _SMALL_BYTES)
-        if local
-        else _prefetched(files, ahead, _AT_ONCE)
-    )
+    how = (_CPU_CORES, _SMALL_BYTES) if local else (_AT_ONCE,)
+    prefetched = _prefetched(files, ahead, *how)
     for done, (file, load) in enumerate(prefetched):
         update(done)
         try:

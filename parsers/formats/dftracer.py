@@ -81,11 +81,8 @@ class DftracerParser(Parser):
 
     def parse(self, path: str, data: bytes) -> Parsed:
         trace = trace_in(data)
-        steps = {
-            pid: process_steps
-            for pid in trace.processes
-            if (process_steps := steps_of(trace, pid)) is not None
-        }
+        every = {pid: steps_of(trace, pid) for pid in trace.processes}
+        steps = {pid: of_process for pid, of_process in every.items() if of_process is not None}
         if not steps:
             contents = trace.summary or "none"
             raise UnreadableError(
@@ -367,11 +364,8 @@ class StepSpans:
 
     def named(self, pid: int, form: re.Pattern[str]) -> dict[Stream, Spans]:
         """Return the spans of a process with matching names."""
-        return {
-            stream: spans
-            for stream, spans in self.spans.items()
-            if stream.pid == pid and form.fullmatch(stream.name)
-        }
+        of_process = (stream for stream in self.spans if stream.pid == pid)
+        return {each: self.spans[each] for each in of_process if form.fullmatch(each.name)}
 
     @property
     def summary(self) -> str:

@@ -305,11 +305,9 @@ class ApplicationEvents:
             _first_line(content.get("Removed Reason")),
         )
         released = _RELEASED.search(reason) is not None
-        kind, ended = (
-            ("executor_released", "was released")
-            if released
-            else ("executor_lost", f"was lost: {reason}")
-        )
+        kind, ended = "executor_released", "was released"
+        if not released:
+            kind, ended = "executor_lost", f"was lost: {reason}"
         what = f"executor {executor} {ended}"
         yield from self._event(kind, what, content.get("Timestamp"), self.hosts.get(executor))
 

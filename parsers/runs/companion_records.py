@@ -121,11 +121,8 @@ def _with_problem(run: Run, where: str, what: str) -> Run:
 def _in_same_folder(path: str, runs: Sequence[Run]) -> list[int]:
     """Return the numbers of the runs with logs in a file's folder."""
     folder = path.rpartition("/")[0]
-    return [
-        number
-        for number, run in enumerate(runs)
-        if any(log.path.rpartition("/")[0] == folder for log in run.logs)
-    ]
+    folders = [{log.path.rpartition("/")[0] for log in run.logs} for run in runs]
+    return [number for number, of_run in enumerate(folders) if folder in of_run]
 
 
 def _with_own(run: Run, path: str, events: Sequence[Event], span: _Span) -> Run:

@@ -171,6 +171,27 @@ def test_changes_that_follow_one_another_are_named(tmp_path: Path) -> None:
     assert len(printed.changes) == len(inside)
 
 
+def test_a_level_is_told_with_its_end(tmp_path: Path) -> None:
+    # After the slow steps, others are little faster than these, and little slower than those before.
+    levels = (800, 1.0), (40, 1.10), (800, 1.045), (40, 1.09), (800, 1.01)
+    times = np.concatenate([step_times(steps, 0.35 * level, noise=0.01) for steps, level in levels])
+    changes = printed_in(analysis_of(tmp_path, single_steps(times), TOOK)).changes
+    edges = [0, *(change.step for change in changes), len(times)]
+    for change, (begin, at), end in zip(changes, pairwise(edges), edges[2:], strict=False):
+        assert change.before_ms == pytest.approx(1e3 * times[begin:at].mean(), rel=0.01)
+        assert change.after_ms == pytest.approx(1e3 * times[at:end].mean(), rel=0.01)
+        assert abs(change.after_ms / change.before_ms - 1) > 0.045
+    assert changes
+
+
+def test_the_change_that_costs_most_is_named(tmp_path: Path) -> None:
+    levels = (400, 1.0), (2000, 1.4), (200, 0.6), (60, 1.9), (1500, 1.0)
+    times = np.concatenate([step_times(steps, level, noise=0.01) for steps, level in levels])
+    analysis = analysis_of(tmp_path, single_steps(times), TOOK)
+    assert analysis.bottleneck.cause == "changes"
+    assert analysis.bottleneck.evidence.startswith("From step 400 on")
+
+
 @pytest.mark.broad
 @pytest.mark.any_versions
 def test_slow_noise_is_no_change(tmp_path: Path) -> None:
@@ -532,6 +553,27 @@ def test_pauses_between_epochs(tmp_path: Path, length: int, knows: bool, pause_s
         # Of an unknown length only what is longer than the steps of a line is a pause.
         hidden_s = 0 if knows else 0.5 * (400 - length)
         assert pauses[0].seconds == pytest.approx(11 * (pause_s - hidden_s), rel=0.05)
+
+
+def test_evaluations_that_end_most_epochs_end_all(tmp_path: Path) -> None:
+    """The lines do not tell that the first hundred steps of an epoch take 1.3 s longer."""
+    now, lines, chance = START, [], np.random.default_rng(4)
+    for epoch in range(80):
+        for step in (100, 200, 300, 390):
+            pace_s = 0.145 * float(np.exp(chance.normal(0, 0.04)))
+            now += timedelta(seconds=pace_s * min(step, 100 if step < 390 else 90))
+            now += timedelta(seconds=1.3 if step == 100 else 0)
+            if step < 390:
+                lines.append(f"{now} INFO: Epoch [{epoch}/80], Step [{step}/390], Loss: 2.5")
+        now += timedelta(seconds=2)
+        lines.append(f"{now} INFO: Epoch {epoch}: train loss 2.5, test acc 0.5")
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    (pauses,) = printed_in(analyse(run)).pauses
+    assert (pauses.kind, pauses.number, pauses.with_first_steps) == ("validation", 79, True)
+    assert pauses.seconds == pytest.approx(79 * 3.3, rel=0.1)
+    evidence = analyse(run).bottleneck.evidence
+    assert "with what the first steps of an epoch take longer than others" in evidence
 
 
 def test_times_of_some_steps_leave_no_pauses(tmp_path: Path) -> None:

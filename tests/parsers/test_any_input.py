@@ -159,7 +159,9 @@ def _pattern(name: str, line: bytes) -> tuple[str, bytes]:
     [
         ("step-log", b"#stallscope " + b"9" * 5000 + b" {}\n"),
         ("step-log", b"#stallscope 1 " + b"[" * 100_000 + b"\n"),
-        _pattern("epoch={epoch} took {seconds}", b"epoch=1 took 999999999\n"),
+        _pattern(
+            "epoch={epoch} took {seconds}", b"epoch=1 took 999999999\nepoch=2 took 999999999\n"
+        ),
     ],
     ids=["a version without end", "brackets without end", "epochs of thirty years"],
 )

@@ -410,6 +410,34 @@ def test_other_records_are_refused_with_what_they_have_and_lack(
     assert reason in str(error.value)
 
 
+def test_a_total_that_contains_the_other_times_is_that_of_the_step() -> None:
+    rows = [
+        {
+            "step": step,
+            "time/assemble": 1.2,
+            "time/train": 48.5 + step % 3,
+            "time/total": 380.0 + 7 * (step % 3),
+            "env/pass_rate": 0.8,
+            "loss": 2.5,
+        }
+        for step in range(12)
+    ]
+    data = "\n".join(map(json.dumps, rows)).encode()
+    assert "rate" not in lacking(data)
+    _, ms = windows_of(PARSER.parse("run.json", data))
+    assert ms == pytest.approx([1e3 * row["time/total"] for row in rows])
+
+
+def test_counts_in_a_group_of_times_are_no_times() -> None:
+    rows = [
+        f"{int(0.9 * number)},{2048 * number},{number},2.5,{10 * number}" for number in range(1, 99)
+    ]
+    names = "time/time_elapsed,time/total_timesteps,time/iterations,train/loss,train/n_updates"
+    steps, ms = windows_of(PARSER.parse("run.csv", "\n".join([names, *rows]).encode()))
+    # Each iteration has ten updates, which are the steps.
+    assert np.average(ms, weights=steps) == pytest.approx(90, rel=0.05)
+
+
 def test_figures_of_an_evaluation_in_a_record_name_the_time_before_it() -> None:
     """A tracker's history has the loss of an evaluation in the row that is logged after it."""
     names = "_step,_runtime,train/loss,_timestamp,eval/loss"

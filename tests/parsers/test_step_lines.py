@@ -29,6 +29,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     UNCONFIRMED,
     StepLinesParser,
     best_evidence,
+    lacking,
 )
 from stallscope.parsers.inspection.inspected import Proposal, proposal_for
 from stallscope.text.job_words import job_total
@@ -543,6 +544,8 @@ def test_running_times_measure_counters_without_a_name_behind_their_epoch() -> N
         "%d-%m-%Y, %H:%M:%S.%f",
         "%m/%d/%Y %H:%M:%S",
         "%Y%m%d-%H:%M:%S",
+        "[%d/%m/%y %H:%M:%S]",
+        "%y/%m/%d %H:%M:%S",
         "%H:%M:%S",
         "[%H:%M:%S.%f] |",
     ],
@@ -561,6 +564,18 @@ def test_dates_begin_with_the_day_or_the_year_and_times_may_have_none(
     assert np.average(took, weights=steps) == pytest.approx(4000, rel=0.01)
 
 
+def test_a_date_with_two_digits_of_the_year_is_no_date_without_it() -> None:
+    hours = [BEGAN + timedelta(hours=step) for step in range(60)]
+    lines = [
+        f"\x1b[37m[\x1b[32m{hour:%d/%m/%y %H:%M:%S}\x1b[0m] step {step} loss 2.{step}"
+        for step, hour in enumerate(hours)
+    ]
+    log = read("\n".join(lines).encode())
+    steps, ms = windows_of(log)
+    assert (steps.sum(), ms.mean()) == (59, pytest.approx(3_600_000))
+    assert "year" not in " ".join(problem.what for problem in log.problems)
+
+
 @pytest.mark.parametrize("varies", [False, True])
 def test_lines_at_even_times_are_read_if_their_steps_rise_evenly(varies: bool) -> None:
     """A timer prints every ten seconds, after about 20 steps of half a second."""
@@ -573,6 +588,36 @@ def test_lines_at_even_times_are_read_if_their_steps_rise_evenly(varies: bool) -
     if not varies:
         steps, ms = windows_of(read(data))
         assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("figures", "says"),
+    [
+        ("epoch_time: {left}.0min", "its times are no seconds of a step"),
+        ("rew/step 3.{step:04}", "the lines that count steps have neither timestamps nor times"),
+    ],
+)
+def test_what_is_left_and_what_a_step_earns_are_no_times_of_steps(figures: str, says: str) -> None:
+    lines = [
+        f"step {step} loss 2.{step:04} {figures.format(step=step, left=(400 - step) // 8)}"
+        for step in range(0, 400, 4)
+    ]
+    data = "\n".join(lines).encode()
+    assert not PARSER.recognises("run.log", data)
+    assert lacking(data).endswith(says)
+
+
+def test_lines_of_an_epoch_that_share_its_clock_are_one_epoch() -> None:
+    lines = [
+        f"Epoch: {epoch:04} avg_loss_{name}: 2.{epoch:04} time: {9 + epoch % 3 + late:.4f}s"
+        for epoch in range(40)
+        for name, late in (("a", 0), ("b", 0.005))[: 1 + (epoch % 8 == 0)]
+    ]
+    log = PARSER.parse("run.log", "\n".join(lines).encode())
+    begin, end, number = (arrow.numbers(log.intervals[name]) for name in ("begin", "end", "epoch"))
+    assert number.tolist() == list(range(40))
+    took = [9 + epoch % 3 + (0.005 if epoch % 8 == 0 else 0) for epoch in range(40)]
+    assert (end - begin) / 1e9 == pytest.approx(took)
 
 
 def test_units_may_stand_in_brackets() -> None:
@@ -884,7 +929,7 @@ def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Pa
         "samples/s: 38{0}": f"its lines have counters (step) and rates (samples s); {without}: its "
         "lines count steps and have rates, but no timestamps, times or steps per second",
         "step time: 236615.70": f"its lines have counters (step) and times (step time); {without}: "
-        "its times have no unit, and are no seconds of a step",
+        "its times are no seconds of a step",
     }
     for time, expected in lines.items():
         line = f"step {{0}} loss 2.{{0}} {time}\n"
@@ -1327,6 +1372,11 @@ STAGED = {
         "all ranks at the longest",
         {"input": 60, "compute": 1162, "allreduce": 240, "other": 62},
     ),
+    "passes of different ranks": Staged(
+        in_table(TIMERS | {"forward-backward": (1150, 1160)}),
+        "the slowest rank",
+        {"input": 60, "compute": 1100, "allreduce": 50, "other": 62},
+    ),
     "passes in one": Staged(
         in_table(
             {"forward-backward": (1240, 1250), "all-grads-sync": (50, 90), "optimizer": (9, 9)}
@@ -1370,7 +1420,7 @@ def test_timers_are_stages(name: str) -> None:
     spread = stages["spread"]
     assert spread == (
         {"timer": "backward-compute", "least_ms": 600.25, "most_ms": 810.25}
-        if name == "a table"
+        if name in ("a table", "passes of different ranks")
         else None
     )
 
@@ -1601,6 +1651,19 @@ def _validated(screen: Screen) -> None:
         screen.run(900, 0.2, label="Validating: ")
 
 
+def _slowly_validated(screen: Screen) -> None:
+    for epoch in range(2):
+        screen.run(20, 100, label=f"Epoch {epoch}: ")
+        screen.run(10, 120, label="Validating: ")
+
+
+def _ends_after_an_evaluation(screen: Screen) -> None:
+    began = screen.now
+    screen.run(200, 2, label="train ")
+    screen.step(130)
+    screen.draw(201, None, began=began, pace=2.6, label="train ")
+
+
 def _beyond_totals(screen: Screen) -> None:
     for epoch in range(4):
         began = screen.now
@@ -1706,6 +1769,10 @@ DRAWN = {
     "resumed": Drawn(lambda screen: screen.run(900, 2, first=501, label="train "), 2000, 900),
     "epochs of different lengths": Drawn(_of_different_lengths, 600, 600, epochs=3),
     "validations": Drawn(_validated, 700, 200, epochs=2, evaluated_s=180),
+    "validations after slow steps": Drawn(
+        _slowly_validated, 100_000, 40, epochs=2, evaluated_s=1200
+    ),
+    "a number beyond the last step": Drawn(_ends_after_an_evaluation, 2000, 200),
     "evaluations of as many batches, without labels": Drawn(
         _two_without_labels, 700, 240, epochs=4, evaluated_s=36
     ),

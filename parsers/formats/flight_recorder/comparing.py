@@ -119,11 +119,8 @@ class _Team:
 
     def opened(self) -> dict[int, CollectiveEntry]:
         """Return by rank the first collective that is not completed."""
-        return {
-            rank: position.open
-            for rank, position in self.positions.items()
-            if position.open is not None
-        }
+        opened = {rank: position.open for rank, position in self.positions.items()}
+        return {rank: entry for rank, entry in opened.items() if entry is not None}
 
     def stall(self, open_of: Mapping[int, Sequence[CollectiveEntry]]) -> _Stall | None:
         """Return the first collective in which ranks wait for others.

@@ -248,12 +248,8 @@ class DisjointSpans:
         """Return the union of several sets."""
         if not several:
             return cls(NO_TIMES, NO_TIMES)
-        return cls.union_of(
-            *(
-                np.concatenate([getattr(spans, name) for spans in several])
-                for name in ("begin", "end")
-            )
-        )
+        columns = zip(*((spans.begin, spans.end) for spans in several), strict=True)
+        return cls.union_of(*map(np.concatenate, columns))
 
     def __or__(self, spans: DisjointSpans) -> DisjointSpans:
         return DisjointSpans.joined([self, spans])

@@ -98,12 +98,9 @@ def are_epochs(states: BarStates, text: bytes) -> bool:
     """Whether the text has a line of each epoch, as many as the bar has turns."""
     numbers = {int(number) for number in _EPOCH_LINES.findall(text)}
     total = float(states.total[-1])
-    is_one_pass = bool((np.diff(states.done) > 0).all())
-    return (
-        is_one_pass
-        and len(numbers) >= _SHARE_NAMED * total > 0
-        and max(numbers) in (total - 1, total)
-    )
+    if (np.diff(states.done) <= 0).any() or not len(numbers) >= _SHARE_NAMED * total > 0:
+        return False
+    return max(numbers) in (total - 1, total)
 
 
 def finished_passes(text: bytes, states: BarStates) -> BarStates | None:

@@ -213,7 +213,10 @@ def bar_states(data: bytes) -> BarOutput:
 
 
 def _with_totals(states: BarStates) -> BarStates:
-    """Give the states that a bar draws beyond its total (``15it`` after ``14/14``) this total."""
+    """Give the states that a bar draws beyond its total (``15it`` after ``14/14``) this total.
+
+    A single number beyond it is that of a loop that looks for its end after other work.
+    """
     count = len(states.done)
     order = np.lexsort((np.arange(count), states.rank, states.label))
     ordered = states.chosen(order)
@@ -222,6 +225,8 @@ def _with_totals(states: BarStates) -> BarStates:
     others = (np.diff(ordered.label) != 0) | (np.diff(ordered.rank) != 0) | ordered.falls
     number = np.cumsum(np.append(0, others))[:count]
     goes_on = (number == number[before]) & (ordered.done >= ordered.total[before])
+    last = np.searchsorted(number, number, "right") - 1
+    goes_on &= ordered.done[last] != ordered.total[before] + 1
     total = states.total.copy()
     total[order] = np.where(goes_on, ordered.total[before], ordered.total)
     return states._replace(total=total)

@@ -418,7 +418,11 @@ def _spans(chain: _Chain, output: BarOutput) -> dict[str, Column] | None:
     pause_s = moments_s[begin] - moments_s[before] - firsts * seconds
     if chain.ranks == 1:
         shown = np.cumsum(seconds_of_evaluations(output, states, breaks, chain.rank))
-        pause_s = np.maximum(pause_s, shown[begin] - shown[before])
+        # A bar that begins again tells nothing of the time before, but of steps before its first state.
+        first_s = np.minimum(states.likeliest_s[begin], states.done[begin] * seconds)
+        first_s = np.maximum(first_s - firsts * seconds, 0.0)
+        first_s *= states.began_s[begin] > states.began_s[before]
+        pause_s = np.maximum(pause_s, shown[begin] - shown[before] + first_s)
     columns["pause_s"] = np.maximum(pause_s, 0.0)
     waits = waits_in(text, states)
     if waits is not None:

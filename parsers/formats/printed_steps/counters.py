@@ -329,9 +329,8 @@ class CountedLines:
         columns = {**rows.stamps, "step": np.rint(np.clip(steps, 0, _MOST)).astype(np.int64)}
         if self._epoch_steps is not None:
             columns["steps"] = np.full(len(rows), self._epoch_steps)
-        epoch = None if self.counts_epochs else self._epoch
-        if epoch is not None:
-            columns["epoch"] = np.clip(rows.values[epoch], 0, _MOST - 1).astype(np.int64)
+        if self._epoch is not None and not self.counts_epochs:
+            columns["epoch"] = np.clip(rows.values[self._epoch], 0, _MOST - 1).astype(np.int64)
         return columns
 
     @cached_property
@@ -418,6 +417,7 @@ class CountedLines:
         # After a restart it may begin again.
         again = (change < 0) & (later <= 2 * usual)
         rises = (change > 0) | (again if again.sum() <= _SHARE_FALLS * len(change) else False)
+        rises |= (change == 0) & (rises.mean() > 1 / 2)  # whole seconds may be equal
         return bool(values.max() > 3 * usual and rises.mean() >= _SHARE_RISES)
 
     def _goes(self, clock: Clock) -> bool:

@@ -51,7 +51,7 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines goes on from line to line as steps do"
 NO_TIMES = "the lines that count steps have neither timestamps nor times"
-NO_STEPS_TIMES = "its times have no unit, and are no seconds of a step"
+NO_STEPS_TIMES = "its times are no seconds of a step"
 ONLY_RATES = "its lines count steps and have rates, but no timestamps, times or steps per second"
 SEVERAL_PRINT = (
     "several ranks print into this file without labels: the first line of each step is used"
@@ -320,7 +320,7 @@ class _Lines(ComparedLines):
             unit_s = word.unit_s or 1.0
             seconds = self.sole.values[at] * unit_s
             usual = float(np.median(seconds))
-            if not _SHORTEST_S < usual < _LONGEST_S:
+            if self._runs_down(seconds) or not _SHORTEST_S < usual < _LONGEST_S:
                 reason = NO_STEPS_TIMES
                 continue
             if self.counts_epochs and not word.order:
@@ -337,6 +337,11 @@ class _Lines(ComparedLines):
             checks = checks or self.left_agrees(seconds) or self._parts_agree(at)
             return self._of(self._fields(time), "last", checks if (coarse or 0) < _COARSEST else [])
         return self._by_rates_of_steps() or reason
+
+    def _runs_down(self, seconds: Floats) -> bool:
+        """Whether times fall from line to line, and near the end to nothing, as what is left does."""
+        falls = (np.diff(seconds) <= 0).mean() >= 1 - _COARSEST
+        return bool(falls and seconds[-1] < seconds[len(seconds) // 2] / 2)
 
     def _parts_agree(self, time: int) -> list[str]:
         """Return a check if other times in a line, as of a step's parts, add up to a time."""
@@ -359,10 +364,13 @@ class _Lines(ComparedLines):
                 return self._of({name: 1 / np.maximum(self.rows.values[at], 1e-12)}, "last", checks)
         return None
 
-    def _likeliness(self, time: int) -> tuple[int, bool]:
-        """Return a key by which the likeliest times of steps come first."""
-        figure = self.figures[time]
-        return figure.word.order, not names_step_time(figure.name)
+    def _likeliness(self, time: int) -> tuple[int, bool, bool]:
+        """Return a key by which the likeliest times of steps come first: by their names, or a total."""
+        figure, values = self.figures[time], self.sole.values
+        parts = [at for at in (*self.having("time"), *self.having("part")) if at != time]
+        is_sum = len(parts) > 1 and (values[time] >= np.sum([values[at] for at in parts], 0)).all()
+        is_total = bool(is_sum) and "total" in figure.name
+        return figure.word.order, not is_total, not names_step_time(figure.name)
 
     def _is_of_each(self, time: int) -> bool:
         """Whether a time is of one step by its name, or as each step has a line."""
@@ -374,11 +382,10 @@ class _Lines(ComparedLines):
         """Return the evidence of a known program's lines; None for others."""
         words = self.sole.kind.words
         for trainer in TRAINERS:
-            at = next(
-                (at for at in self.having("time") if trainer.has_time(self.figures[at].name)), None
-            )
-            if at is None or not trainer.prints(words):
+            times = [at for at in self.having("time") if trainer.has_time(self.figures[at].name)]
+            if not times or not trainer.prints(words):
                 continue
+            at = times[0]
             meaning = "total" if trainer.meaning.value == "total" else "step"
             time = _Time(at, self.figures[at].word.unit_s or 1.0, meaning, _UNCHECKED)
             fields = self._fields(time)
@@ -419,16 +426,10 @@ class _Lines(ComparedLines):
         known_from: str = KNOWN_FROM,
     ) -> Evidence:
         columns = {**self.columns_of(self.rows), **fields}
-        known = np.logical_and.reduce(
-            [
-                (column >= 0) & (column < _DAMAGED_S)
-                for name, column in fields.items()
-                if name.endswith("seconds")
-            ]
-            or [np.ones(len(self.rows), bool)]
-        )
-        if not known.all():
-            columns = {name: column[known] for name, column in columns.items()}
+        known = np.ones(len(self.rows), bool)
+        for name, column in fields.items():
+            known &= not name.endswith("seconds") or (column >= 0) & (column < _DAMAGED_S)
+        columns = {name: column[known] for name, column in columns.items()}
         evidence = Evidence(columns, value, tuple(checks), tuple(notes), self._size(), known_from)
         in_lines = any(self.figures[at].word.order == 0 for at in self.having("batch"))
         by_rates = any(ON_BATCH in check for check in checks)
@@ -436,14 +437,11 @@ class _Lines(ComparedLines):
 
     def _size(self) -> int | None:
         """Return the number of ranks by rates of all devices and of one; None without these."""
-        rates = self.having("rate")
+        rates, values = self.having("rate"), self.sole.values
         of_one = [at for at in rates if self.figures[at].word.of_a_device]
-        of_all = [at for at in rates if at not in of_one]
         for device in of_one:
-            for total in of_all:
-                ratio = float(
-                    np.median(self.sole.values[total] / np.maximum(self.sole.values[device], 1e-12))
-                )
+            for total in (at for at in rates if at not in of_one):
+                ratio = float(np.median(values[total] / np.maximum(values[device], 1e-12)))
                 if ratio >= 1 and abs(ratio - round(ratio)) < 0.01 * ratio:
                     return round(ratio)
         return None

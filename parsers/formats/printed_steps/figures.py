@@ -296,8 +296,8 @@ def figures_of(text: str) -> list[Figure]:
         in_parentheses = before.strip() == "(" and bool(figures)
         word = word_of(name, unit)
         if word.quantity == "step" and word.order and _FRACTION.match(match["number"] or ""):
-            # ``Batch 0.818 (3.887)``
-            word = Word("time", order=0)
+            # ``Batch 0.818 (3.887)``, but not ``reward/step 3.84``.
+            word = Word("other") if "/" in name else Word("time", order=0)
         before_it = figures[-1].word.quantity if figures else "other"
         if before.strip() == ":" and names_moment(last.lower().split()):
             word = word_of(" ".join(last.lower().split()[:-2]))
@@ -328,12 +328,9 @@ def figures_of(text: str) -> list[Figure]:
             word = Word("other")
         # A unit that is not known belongs to the figure before.
         before = _ATTACHED.sub("", before) if figures else before
-        text_of = match["clock"] or (match["number"] + (match["si"] or ""))
-        figures.append(
-            Figure(
-                word, spelled(name), before, after, bool(match["clock"]), in_parentheses, text_of
-            )
-        )
+        is_clock = bool(match["clock"])
+        number = match["clock"] or match["number"] + (match["si"] or "")
+        figures.append(Figure(word, spelled(name), before, after, is_clock, in_parentheses, number))
         end = match.end()
     if figures and _TIME_OF_DAY.match(text) and figures[0].is_clock and not figures[0].name:
         figures[0] = figures[0]._replace(word=TIME_OF_DAY)

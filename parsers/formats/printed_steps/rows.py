@@ -269,14 +269,14 @@ def stamps_of(lines: Lines, at: Ints, *, days_first: bool = False) -> dict[str, 
 
 
 def _days_come_first(data: bytes) -> bool:
-    """Whether dates such as ``05/03/2026`` begin with the day: the month is at most 12, and days follow
-    each other.
-    """
+    """Whether dates such as ``05/03/2026`` begin with the day: months end at 12, and days go on."""
     sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 12)).decode("latin-1")
     dates = _DAY_FIRST.findall(sample)
-    firsts, seconds = ([int(date[at]) for date in dates] for at in (0, 2))
+    firsts, seconds, years = ([int(date[at]) for date in dates] for at in (0, 2, 3))
     if not dates or max(seconds) > 12:
         return False
+    if min(years) < 100 and len({*firsts}) <= len({*years}):
+        return False  # ``24/09/12`` begins with the year, if any number of it does
     if max(firsts) > 12 or any(date[1] == "." for date in dates):
         return True
     # Otherwise, days in other months than the day before would have no lines between them.

@@ -283,7 +283,8 @@ def _stages_of(times: _Times) -> dict[str, float] | None:
         # The backward pass contains its allreduces, unless a timer is of compute alone.
         alone = "backward-compute" in times or "backward_compute" in times
         inner = parts.get(("backward", True), backward if alone else backward - inside)
-        stages["compute"] = forward + max(inner, 0.0)
+        # Ranks that are slowest in one of them are not in both.
+        stages["compute"] = min(forward + max(inner, 0.0), parts.get(("passes", False), np.inf))
     elif ("passes", False) in parts:
         # Newer versions reduce gradients within the passes.
         within = outside if "all-grads-sync" in times else 0.0

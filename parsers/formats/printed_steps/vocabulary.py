@@ -71,6 +71,8 @@ _STEPS = _set(
     "minibatch microbatch"
 )
 _INDEX = _set("i id idx index")
+# In a group of times, ``time/iterations`` counts them.
+_MANY = _set("steps iters iterations batches updates epochs episodes timesteps samples tokens")
 _EPOCHS = _set("epoch epochs ep")
 _SAMPLES = _set(
     "sample samples smpl examples example images image imgs img seq seqs sequences sentences"
@@ -171,6 +173,9 @@ def word_of(name: str, unit: str = "") -> Word:
     words = [word for word in every if word not in _IGNORED]
     after = _words(unit.replace("/", " per ") if unit.lstrip().startswith("/") else unit)
     known = frozenset(words)
+    group, _, last = name.rpartition("/")
+    if group and words[-1:] and words[-1] in _MANY and _TIMES.issuperset(_words(group)):
+        return _counter(_words(last))
     if known & _LEFT and known <= _LEFT | _TIMES:
         return Word("left", _unit_of(after, words))
     if known & _ELSEWHERE:
@@ -226,7 +231,9 @@ def _rate_of(words: list[str], after: list[str], every: list[str]) -> str | None
             thing = _thing(word)
             if second in _SECOND and thing is not None and (group is after or thing != "step"):
                 return thing
-    return next((_RATES[word] for word in words if word in _RATES), None)
+    # A ``pass_rate`` is no rate of steps.
+    rates = _RATES if _KNOWN.issuperset(words) else _RATES.keys() - {"rate"}
+    return next((_RATES[word] for word in words if word in rates), None)
 
 
 def _thing(word: str) -> str | None:
@@ -352,7 +359,8 @@ _CLOCK = r"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
 DATES = (
     rf"{_YEAR}[-/.]?(?P<month>\d\d)[-/.]?(?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
     rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}",
-    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    rf"(?<![\d/-])(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
 )
 #: Those that begin with the day, which the text may also read as the month.
-DAY_FIRST = rf"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}"
+_DAY = r"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>(?:[12]\d)?\d\d)"
+DAY_FIRST = rf"{_DAY}[-T,_: ]{{1,2}}{_CLOCK}"

@@ -214,10 +214,10 @@ def printed_step_findings(printed: PrintedSteps, setup: Setup) -> Iterator[Findi
     The first ones are the findings of ``printed_losses``. The others show no loss: sorted samples grow
     within epochs, and timers do not tell how long ranks wait for each other.
     """
-    slowest = _slowest_change(printed)
+    costliest = _costliest_change(printed)
     yield from (loss.finding for loss in printed_losses(printed, setup))
     for change, _, longer_ms in printed.levels:
-        if longer_ms is not None and change is not slowest:
+        if longer_ms is not None and change is not costliest:
             yield changed(change, usual=longer_ms < _LARGE * change.after_ms)
     yield from _uneven_ranks(printed)
     if printed.growth is not None:
@@ -258,7 +258,7 @@ def _slow_steps(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
         return PrintedLoss(loss, share - waiting, waiting, finding)
 
     starts, bursts, period = printed.epoch_starts, printed.bursts, printed.period
-    change = _slowest_change(printed)
+    change = _costliest_change(printed)
     if change is not None:
         yield loss("changes", printed.slowdown, changed(change))
     if starts is not None and starts.cost >= WORTH:
@@ -296,11 +296,11 @@ def _slow_steps(printed: PrintedSteps, setup: Setup) -> Iterator[PrintedLoss]:
         yield loss("bursts", bursts.cost, finding, bursts.waiting_share)
 
 
-def _slowest_change(printed: PrintedSteps) -> ChangePoint | None:
-    """Return the change that made steps slower than usual by most; None if none did."""
+def _costliest_change(printed: PrintedSteps) -> ChangePoint | None:
+    """Return the change after which steps took most time beyond the usual one; None if none did."""
     slower = [
-        (longer_ms, change.step, change)
-        for change, _, longer_ms in printed.levels
+        ((longer_ms or 0.0) * steps, change.step, change)
+        for change, steps, longer_ms in printed.levels
         if change.after_ms > change.before_ms and (longer_ms or 0.0) >= _LARGE * change.after_ms
     ]
     return max(slower)[2] if slower else None
@@ -349,6 +349,8 @@ def _pauses(pauses: Pauses) -> Finding:
     """Report the time of evaluations, checkpoints or other pauses."""
     title, noun, nouns = _PAUSES[pauses.kind]
     start = ", of which the first contains the start of the job" if pauses.with_start else ""
+    if pauses.with_first_steps:
+        start += ", with what the first steps of an epoch take longer than others"
     return Finding(
         "pauses_between_steps",
         "warning" if pauses.share >= _LARGE else "info",

@@ -29,7 +29,8 @@ _SHORTEST = 25
 _SIGNIFICANT = 5.5
 # Smaller changes are not reported.
 _WORTH = 0.05
-_MOST = 10
+#: The most changes that are told.
+MOST = 10
 # A verdict on the steps since a change needs so many of them.
 _FEWEST_SINCE = 100
 # Steps usually take what the first share of those before takes at most, if these are the second share.
@@ -85,11 +86,7 @@ class ChangePoint:
 def change_points(ledger: Ledger) -> tuple[ChangePoint, ...]:
     """Find the largest change points of steady steps, in order."""
     total = ledger.total.astype(np.float64)
-    edges = [0, *split_points(total, _SHORTEST), len(ledger)]
-    return largest(
-        _described(ledger, total, begin, at, end)
-        for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)
-    )
+    return tuple(_described(ledger, split) for split in splits_of(total, _SHORTEST))
 
 
 def since_last_rise(ledger: Ledger, changes: Sequence[ChangePoint]) -> Ledger | None:
@@ -102,15 +99,6 @@ def since_last_rise(ledger: Ledger, changes: Sequence[ChangePoint]) -> Ledger | 
         return None
     part = ledger.steps >= last.step
     return ledger.take(part) if np.count_nonzero(part) >= _FEWEST_SINCE else None
-
-
-def largest(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
-    """Return the largest changes that matter, in the order of their steps."""
-    sizes = {change: _size(change) for change in changes}
-    by_size = sorted(
-        (change for change in sizes if sizes[change] >= np.log1p(_WORTH)), key=sizes.__getitem__
-    )
-    return tuple(sorted(by_size[-_MOST:], key=lambda change: change.step))
 
 
 class Level(NamedTuple):
@@ -150,18 +138,38 @@ def _longer(ms: Sequence[float], steps: Ints, at: int) -> float | None:
     return max(ms[at] - ms[int(order[np.searchsorted(shares, _USUAL_SHARE)])], 0.0)
 
 
-def _size(change: ChangePoint) -> float:
-    before, after = (max(ms, _LEAST) for ms in (change.before_ms, change.after_ms))
-    return abs(float(np.log(after / before)))
+class Split(NamedTuple):
+    """A place at which a series of times changes for good."""
+
+    #: The first places of the part before and of the part after, and the place after its last one.
+    begin: int
+    at: int
+    end: int
+    #: The first and the last place at which it may have happened (95 %).
+    first: int
+    last: int
 
 
-def split_points(times: Floats, shortest: int) -> list[int]:
+def splits_of(times: Floats, shortest: int, most: int = MOST) -> list[Split]:
     """Return where a series of times changes for good, in order.
 
     Args:
         times: positive numbers.
         shortest: the least number of times on either side; shorter parts are bursts.
+        most: the most places.
     """
+    places = _split_points(times, shortest)
+    edges = [0, *places, len(times)]
+    near = {at: (begin, end) for begin, at, end in zip(edges, edges[1:], edges[2:], strict=False)}
+    levels = [0, *_large(times, places, most), len(times)]
+    return [
+        Split(begin, at, end, *_possible_places(times, near[at][0], at, near[at][1]))
+        for begin, at, end in zip(levels, levels[1:], levels[2:], strict=False)
+    ]
+
+
+def _split_points(times: Floats, shortest: int) -> list[int]:
+    """Return where a series of times changes, also by little."""
     series = _without_outliers(np.log(np.maximum(times, _LEAST)), shortest)
     places: list[int] = []
     for width in _WIDTHS:
@@ -173,6 +181,22 @@ def split_points(times: Floats, shortest: int) -> list[int]:
         _split(series, begin, end, inside, shortest)
         places += inside
     return sorted(places)
+
+
+def _large(times: Floats, places: Sequence[int], most: int) -> list[int]:
+    """Return places between parts whose means differ by enough, with the parts of others joined.
+
+    A change that is left out would leave the level before it to last until the next one.
+    """
+    kept = [*places]
+    while kept:
+        means = np.add.reduceat(times, [0, *kept]) / np.diff([0, *kept, len(times)])
+        sizes = np.abs(np.diff(np.log(np.maximum(means, _LEAST))))
+        smallest = int(sizes.argmin())
+        if sizes[smallest] >= np.log1p(_WORTH) and len(kept) <= most:
+            break
+        del kept[smallest]
+    return kept
 
 
 def _apart(places: list[int], known: list[int], steps: int) -> list[int]:
@@ -223,7 +247,7 @@ def _without_outliers(series: Floats, shortest: int) -> Floats:
 def _split(series: Floats, begin: int, end: int, places: list[int], shortest: int) -> None:
     part = series[begin:end]
     n = len(part)
-    if n < 2 * shortest or len(places) >= _MOST:
+    if n < 2 * shortest or len(places) >= MOST:
         return
     left = np.arange(shortest, n - shortest + 1)
     sums = np.cumsum(part)
@@ -242,7 +266,7 @@ def _split(series: Floats, begin: int, end: int, places: list[int], shortest: in
     _split(series, begin + at, end, places, shortest)
 
 
-def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, int]:
+def _possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, int]:
     """Return the first and the last place at which a change may have happened, with 95 % confidence.
 
     At these places the change explains the times nearly as well (likelihood ratio; Yao 1987).
@@ -269,8 +293,8 @@ def possible_places(times: Floats, begin: int, at: int, end: int) -> tuple[int, 
     return begin + first, begin + last
 
 
-def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> ChangePoint:
-    before, after = slice(begin, at), slice(at, end)
+def _described(ledger: Ledger, split: Split) -> ChangePoint:
+    before, after = slice(split.begin, split.at), slice(split.at, split.end)
     changed = {}
     for name in ENTRIES:
         entry = ledger.entry(name)
@@ -283,15 +307,14 @@ def _described(ledger: Ledger, total: Floats, begin: int, at: int, end: int) -> 
         # Only a rank that is critical in most steps is named.
         if times.max() * 2 > times.sum():
             rank = ledger.ranks[int(times.argmax())]
-    first, last = possible_places(total, begin, at, end)
     return ChangePoint(
-        int(ledger.steps[at]),
+        int(ledger.steps[split.at]),
         float(ledger.total[before].mean()) / 1e6,
         float(ledger.total[after].mean()) / 1e6,
         most,
         changed[most],
         rank,
-        (int(ledger.steps[first]), int(ledger.steps[last])),
+        (int(ledger.steps[split.first]), int(ledger.steps[split.last])),
     )
 
 

@@ -9,7 +9,7 @@ are one time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,20 +19,20 @@ from stallscope.arrays.stats import (
     Mean,
     mean_with_interval,
 )
-from stallscope.arrays.types import Bools, Floats, Ints
+from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
 from stallscope.words import ENTRIES, LedgerPart
 
 from .by_generation import settling_length_within
 from .change_points import (
+    MOST,
     ChangePoint,
     Growth,
     Level,
+    Split,
     growth_in,
-    largest,
     levels_after,
-    possible_places,
-    split_points,
+    splits_of,
 )
 from .ledger_figures import StepTime
 from .slow_windows import FEWEST_CYCLES, SlowPeriod, SlowWindows, slow_windows
@@ -401,19 +401,19 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 def _changes(windows: RankWindows, regular: Bools) -> tuple[ChangePoint, ...]:
     """Return changes within trainings; windows that are slow for another reason are no sign of them."""
     ms = np.where(regular, usual_without(windows.ms, regular), windows.ms)
+    windows = replace(windows, ms=ms)
     changes: list[ChangePoint] = []
-    for start, end in windows.trainings:
-        places = [start + at for at in split_points(ms[start:end], AROUND // 2)]
-        edges = [start, *places, end]
-        changes += (
-            _change(windows, ms, begin, at, stop)
-            for begin, at, stop in zip(edges, edges[1:], edges[2:], strict=False)
-        )
-    return largest(changes)
+    trainings = windows.trainings
+    most = max(MOST // max(len(trainings), 1), 1)
+    for start, end in trainings:
+        training = windows.chosen(np.arange(start, end))
+        splits = splits_of(training.ms, AROUND // 2, most)
+        changes += (_change(training, split) for split in splits)
+    return tuple(changes)
 
 
-def _change(windows: RankWindows, ms: Floats, begin: int, at: int, end: int) -> ChangePoint:
-    before, after = slice(begin, at), slice(at, end)
+def _change(windows: RankWindows, split: Split) -> ChangePoint:
+    before, after = slice(split.begin, split.at), slice(split.at, split.end)
     was, became = float(windows.ms[before].mean()), float(windows.ms[after].mean())
     entry: LedgerPart | None = None
     by = became - was
@@ -421,7 +421,6 @@ def _change(windows: RankWindows, ms: Floats, begin: int, at: int, end: int) -> 
         waited = float(windows.input_ms[after].mean() - windows.input_ms[before].mean())
         if abs(waited) > abs(by) / 2:
             entry, by = "input", waited
-    first, last = possible_places(ms, begin, at, end)
     # The change may have happened within the window before, or at its start.
-    between = int(windows.step[max(first - 1, 0)]), int(windows.step[last])
-    return ChangePoint(int(windows.step[at]), was, became, entry, by, None, between)
+    between = int(windows.step[max(split.first - 1, 0)]), int(windows.step[split.last])
+    return ChangePoint(int(windows.step[split.at]), was, became, entry, by, None, between)

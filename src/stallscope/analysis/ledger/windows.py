@@ -166,6 +166,8 @@ class Pauses:
     start_s: float
     #: The last step before each pause, or in the line that contains it.
     steps: tuple[int, ...]
+    #: Whether most contain what the first steps of an epoch take longer, whose time no line tells.
+    with_first_steps: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +186,8 @@ class _Printed:
     #: Whether the program started again before a window, and the time until these starts.
     starts: Bools
     between: float
+    #: Epochs of which no line tells the time of the first steps.
+    untold: Bools
 
     @property
     def without_pauses(self) -> RankWindows:
@@ -234,6 +238,7 @@ class _Printed:
             with_start,
             float(spent[0] - usual) / 1e9 if with_start else 0.0,
             self._steps_at(chosen),
+            bool(self.untold[chosen].mean() > 1 / 2),
         )
 
     def _steps_at(self, chosen: Bools) -> tuple[int, ...]:
@@ -315,17 +320,23 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     overlap = max(-float(np.quantile(inside, _OVERLAPPING)), 0.0)
     share = np.where(windows.begins_epoch, _LONG_AFTER_EPOCH, _LONG_GAP)
     least = np.maximum(share * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
-    least = np.maximum(least, _OVERLAPS_OF_GAP * overlap)
+    shown = gap > np.maximum(least, _OVERLAPS_OF_GAP * overlap)
+    for work in named:
+        # What ends most epochs ends all, also where steps varied by more than it takes.
+        in_epochs = work & windows.begins_epoch & (gap > 0)
+        if in_epochs.any() and shown[in_epochs].mean() > _MOST_NAMED:
+            shown |= in_epochs
     return _Printed(
         windows,
         begin,
         end,
         within=np.where(long, 1e6 * over * steps, 0.0),
-        before=np.where(gap > least, gap, 0.0),
+        before=np.where(shown, gap, 0.0),
         validates=named[0],
         saves=named[1],
         starts=restarts,
         between=away if run.fact("repeated_s") is None else 0.0,
+        untold=windows.begins_epoch & (between >= np.median(steps)),
     )
 
 
