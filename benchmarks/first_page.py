@@ -32,7 +32,8 @@ from simulator import Job, simulate, write_logs
 LIMIT_S = 1.5
 #: In times of the bare app.
 MOST = 1.0
-RUNS, ROUNDS, PATIENCE_S = 100, 8, 120.0
+#: The times of rounds hardly differ: more of them would not narrow the intervals much.
+RUNS, ROUNDS, PATIENCE_S = 100, 4, 120.0
 BARE = "a bare Dash app with an empty table"
 #: What is awaited on each page: a link to a run, and the text of an empty table.
 SHOWN, BARE_SHOWN = "[role=gridcell] a[href^='/run/']", ".ag-overlay-no-rows-center"

@@ -4,7 +4,8 @@ The programs of this folder call ``run``. Their arguments: OUT STEPS, and "no-st
 there are any, have all calls that StepLogger's users write: one reads the clock in them, and one does
 only what no recorder can leave out.
 
-On the smaller network StepLogger then trains in more turns with and without causes inside steps.
+On the smaller network StepLogger then trains in more turns with and without causes inside steps, if it
+is timed from outside.
 
 Writes OUT/LAYERS/recorded-N with StepLogger's logs of one turn, and OUT/LAYERS/spent.json: for each arm
 and turn, the microseconds that training spends in the tool (see Ruler), the median over steps. For
@@ -167,7 +168,7 @@ def run(
 
         spent: Dict[str, Any] = in_turns(arms, TURNS, folder, take_us)
         spent["calls"] = calls
-        if layers == LAYERS[0]:
+        if layers == LAYERS[0] and any(spent["recorded"]):
             arms = {"causes": recorded, "no_causes": without_causes(recorded)}
             spent.update(
                 in_turns(arms, TURNS_FOR_CAUSES, folder, lambda _: ruler.take_us(steps, COUNTED))
