@@ -246,6 +246,14 @@ def running_median(values: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
     return np.asarray(np.partition(around, middle, axis=1)[:, middle])
 
 
+def usual_without(values: Floats, excluded: Bools, window: int) -> Floats:
+    """Return the median around each value of the values that are not excluded."""
+    at = np.flatnonzero(~excluded)
+    if not len(at):
+        return values
+    return np.asarray(np.interp(np.arange(len(values)), at, running_median(values[at], window)))
+
+
 def above_usual(values: Floats, window: int) -> tuple[Floats, Bools]:
     """Return how far each value is above the median around it, and whether that is unusual.
 

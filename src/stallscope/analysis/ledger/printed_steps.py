@@ -18,6 +18,7 @@ from stallscope.arrays.stats import (
     FEWEST_INDEPENDENT,
     Mean,
     mean_with_interval,
+    usual_without,
 )
 from stallscope.arrays.types import Bools, Ints
 from stallscope.run import Run
@@ -44,7 +45,6 @@ from .windows import (
     over_ranks,
     printed_windows,
     single_steps,
-    usual_without,
 )
 
 #: The precision of steps that another tool has recorded.
@@ -400,7 +400,7 @@ def _means_of_logs(run: Run, name: str) -> list[float]:
 
 def _changes(windows: RankWindows, regular: Bools) -> tuple[ChangePoint, ...]:
     """Return changes within trainings; windows that are slow for another reason are no sign of them."""
-    ms = np.where(regular, usual_without(windows.ms, regular), windows.ms)
+    ms = np.where(regular, usual_without(windows.ms, regular, AROUND), windows.ms)
     windows = replace(windows, ms=ms)
     changes: list[ChangePoint] = []
     trainings = windows.trainings

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.stats import above_usual, robust_sd, unusual
+from stallscope.arrays.stats import above_usual, robust_sd, unusual, usual_without
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from .windows import AROUND, RankWindows, alike_ranks, over_ranks, usual_without
+from .windows import AROUND, RankWindows, alike_ranks, over_ranks
 
 # The fewest epochs that show how epochs start.
 _FEWEST_EPOCHS = 3
@@ -98,7 +98,7 @@ def slow_windows(ranks: Sequence[RankWindows], steady: Bools, precision_ms: floa
     costs = _Costs(windows, [rank.chosen(steady) for rank in alike_ranks(ranks)])
     ms, starts = windows.ms, whole.begins_epoch[steady]
     starts[:1] = windows.epoch is not None and steady[0]
-    usual = usual_without(ms, starts)
+    usual = usual_without(ms, starts, AROUND)
     over = ms - usual
     at_start = starts & unusual(over, usual, robust_sd(over[~starts]))
     few = starts.sum() < _FEWEST_EPOCHS or at_start.sum() < _MOST * starts.sum()
@@ -179,7 +179,9 @@ class _Costs(NamedTuple):
         alone: tuple[WaitingAlone, ...] = ()
         if len(waits) == len(self.ranks) and lost > 0:
             # How much longer each rank waits for data than usual.
-            excess = np.array([(wait - usual_without(wait, chosen))[chosen] for wait in waits])
+            excess = np.array(
+                [(wait - usual_without(wait, chosen, AROUND))[chosen] for wait in waits]
+            )
             waiting = (
                 float(np.clip(excess.max(axis=0), 0.0, np.maximum(longer, 0.0)) @ steps) / lost
             )
@@ -268,7 +270,9 @@ def period_of(
         return None
     best = _best(candidates)
     regular = position % best.every == best.place
-    return Period(best.every, regular, values[regular] - usual_without(values, regular)[regular])
+    return Period(
+        best.every, regular, values[regular] - usual_without(values, regular, AROUND)[regular]
+    )
 
 
 class _Candidate(NamedTuple):

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
-from stallscope.arrays.stats import robust_sd, running_median, unusual
+from stallscope.arrays.stats import robust_sd, unusual, usual_without
 from stallscope.arrays.types import Bools, Floats, Ints
-from stallscope.run import Run
+from stallscope.run import Log, Run
 
 # Windows whose numbers of steps differ by more than this factor count by their steps.
 _ALIKE = 2
@@ -270,74 +270,117 @@ def printed_windows(run: Run) -> PrintedWindows:
 
 
 def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
+    logs = [log for log in run.logs if log.rank == rank]
     steps = np.maximum(arrow.numbers(rows["steps"]), 1)
     begin, end = arrow.numbers(rows["begin"]), arrow.numbers(rows["end"])
-    data, epoch = rows["data"], rows["epoch"]
-    windows = RankWindows(
-        rank=rank,
-        step=arrow.numbers(rows["step"]) - steps,
-        steps=steps,
-        ms=(end - begin) / steps / 1e6,
-        input_ms=None if data.null_count else arrow.numbers(data) / steps / 1e6,
-        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-        training=np.zeros(len(steps), np.int64),
-    )
-    logs = [log for log in run.logs if log.rank == rank]
-    marked = [
-        np.isin(
-            windows.step + steps,
-            [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
-        )
-        for kind in ("validation", "checkpoint", "restart", "training")
-    ]
-    *named, restarts, begins = marked
-    # A program that starts prints settings of evaluations, and its first step takes long.
-    named = [each & ~restarts for each in named]
-    windows = replace(windows, training=np.cumsum(begins | restarts))
-    excluded = named[0] | named[1]
-    if excluded.mean() > _MOST_NAMED:
-        named, excluded = [excluded & False] * 2, excluded & False
-    usual = usual_without(windows.ms, excluded)
-    over = windows.ms - usual
-    # The first step of a start takes as long as that of the job, which is its warm-up; the first ones of
-    # an epoch take long as its loader starts.
-    long = (excluded & ~windows.begins_epoch | restarts) & unusual(
-        over, usual, robust_sd(over[~excluded])
-    )
-    # Between two lines there may be steps without a line, also where an epoch of unknown length ends.
-    between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
-    if not all(log.facts.get("epoch_steps") for log in logs):
-        between = between + np.where(windows.begins_epoch, np.median(steps) - 1, 0)
-    # Where many lines are missing, the time may be that of anything.
-    apart = restarts | (between > _MISSING * np.median(steps))
-    gap = np.append(0, begin[1:] - end[:-1]) - 1e6 * usual * np.maximum(between, 0)
-    resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
-    # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
-    away = float(np.maximum(np.append(0, begin[1:] - end[:-1])[apart], 0).sum())
-    gap[apart] = 0
-    # Where windows have the time of some of their steps, they overlap as often as they are apart.
-    inside = gap[~windows.begins_epoch]
-    overlap = max(-float(np.quantile(inside, _OVERLAPPING)), 0.0)
-    share = np.where(windows.begins_epoch, _LONG_AFTER_EPOCH, _LONG_GAP)
-    least = np.maximum(share * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
-    shown = gap > np.maximum(least, _OVERLAPS_OF_GAP * overlap)
+    windows = _windows_of(rank, rows, steps, np.zeros_like(steps), begin, end)
+    windows = replace(windows, step=windows.step - steps)
+    named, windows, restarts = _named_work(logs, windows)
+    usual = usual_without(windows.ms, named[0] | named[1], AROUND)
+    long = _long_windows(windows, usual, named, restarts)
+    gaps = _gaps(logs, windows, np.append(0, begin[1:] - end[:-1]), usual, restarts)
+    shown = gaps.ns > gaps.least
     for work in named:
         # What ends most epochs ends all, also where steps varied by more than it takes.
-        in_epochs = work & windows.begins_epoch & (gap > 0)
+        in_epochs = work & windows.begins_epoch & (gaps.ns > 0)
         if in_epochs.any() and shown[in_epochs].mean() > _MOST_NAMED:
             shown |= in_epochs
     return _Printed(
         windows,
         begin,
         end,
-        within=np.where(long, 1e6 * over * steps, 0.0),
-        before=np.where(shown, gap, 0.0),
+        within=np.where(long, 1e6 * (windows.ms - usual) * windows.steps, 0.0),
+        before=np.where(shown, gaps.ns, 0.0),
         validates=named[0],
         saves=named[1],
         starts=restarts,
-        between=away if run.fact("repeated_s") is None else 0.0,
-        untold=windows.begins_epoch & (between >= np.median(steps)),
+        between=gaps.away if run.fact("repeated_s") is None else 0.0,
+        untold=windows.begins_epoch & (gaps.steps >= np.median(windows.steps)),
     )
+
+
+def _windows_of(
+    rank: int, rows: pa.Table, steps: Ints, since: Ints, begin: Ints, end: Ints
+) -> RankWindows:
+    """Return windows of so many steps each; their waits are from ``since`` on."""
+    data, epoch = rows["data"], rows["epoch"]
+    return RankWindows(
+        rank=rank,
+        step=arrow.numbers(rows["step"]),
+        steps=steps,
+        ms=(end - begin) / steps / 1e6,
+        input_ms=None if data.null_count else (arrow.numbers(data) - since) / steps / 1e6,
+        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
+        training=np.zeros(len(steps), np.int64),
+    )
+
+
+def _named_work(
+    logs: Sequence[Log], windows: RankWindows
+) -> tuple[tuple[Bools, Bools], RankWindows, Bools]:
+    """Return marks of windows in which lines name validation, and checkpoints; the windows with their
+    trainings; and marks of the program's starts.
+    """
+    validates, saves, restarts, begins = (
+        np.isin(
+            windows.step + windows.steps,
+            [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
+        )
+        for kind in ("validation", "checkpoint", "restart", "training")
+    )
+    windows = replace(windows, training=np.cumsum(begins | restarts))
+    # A program that starts prints settings of evaluations, and its first step takes long.
+    named = validates & ~restarts, saves & ~restarts
+    if (named[0] | named[1]).mean() > _MOST_NAMED:
+        named = np.zeros(len(windows), bool), np.zeros(len(windows), bool)
+    return named, windows, restarts
+
+
+def _long_windows(
+    windows: RankWindows, usual: Floats, named: tuple[Bools, Bools], restarts: Bools
+) -> Bools:
+    """Mark windows that contain work, by their lines and by their time.
+
+    The first step of a start takes as long as that of the job, which is its warm-up; the first ones of
+    an epoch take long as its loader starts.
+    """
+    excluded, over = named[0] | named[1], windows.ms - usual
+    marked = excluded & ~windows.begins_epoch | restarts
+    return marked & unusual(over, usual, robust_sd(over[~excluded]))
+
+
+class _Gaps(NamedTuple):
+    """The time before each window that no step took, in nanoseconds."""
+
+    ns: Floats
+    #: What is no pause yet.
+    least: Floats
+    #: Steps without a line before each window.
+    steps: Ints
+    #: The time where the program started again, or where many lines are missing.
+    away: float
+
+
+def _gaps(
+    logs: Sequence[Log], windows: RankWindows, apart_ns: Ints, usual: Floats, restarts: Bools
+) -> _Gaps:
+    steps = windows.steps
+    # Between two lines there may be steps without a line, also where an epoch of unknown length ends.
+    between = np.append(0, windows.step[1:] - (windows.step + steps)[:-1])
+    if not all(log.facts.get("epoch_steps") for log in logs):
+        between = between + np.where(windows.begins_epoch, np.median(steps) - 1, 0)
+    # Where many lines are missing, the time may be that of anything.
+    apart = restarts | (between > _MISSING * np.median(steps))
+    gap = apart_ns - 1e6 * usual * np.maximum(between, 0)
+    resolution = max((float(log.facts.get("stamp_precision_ms") or 0) for log in logs), default=0.0)
+    # The time of restarts is that of steps trained twice (``RepeatedSteps``), or of no training.
+    away = float(np.maximum(apart_ns[apart], 0).sum())
+    gap[apart] = 0
+    # Where windows have the time of some of their steps, they overlap as often as they are apart.
+    overlap = max(-float(np.quantile(gap[~windows.begins_epoch], _OVERLAPPING)), 0.0)
+    share = np.where(windows.begins_epoch, _LONG_AFTER_EPOCH, _LONG_GAP)
+    least = np.maximum(share * 1e6 * usual * steps, _UNITS_OF_GAP * 1e6 * resolution)
+    return _Gaps(gap, np.maximum(least, _OVERLAPS_OF_GAP * overlap), between, away)
 
 
 def single_steps(run: Run) -> tuple[RankWindows, ...]:
@@ -363,18 +406,9 @@ def single_steps(run: Run) -> tuple[RankWindows, ...]:
 
 def _steps_of_rank(run: Run, rank: int, rows: pa.Table, recorder: bool) -> RankWindows:
     step, begin, end = (arrow.numbers(rows[name]) for name in ("step", "begin", "end"))
-    data, epoch = rows["data"], rows["epoch"]
     if recorder:
-        end = _with_time_between(run, rank, step, begin, end, arrow.numbers(epoch))
-    return RankWindows(
-        rank=rank,
-        step=step,
-        steps=np.ones(len(step), np.int64),
-        ms=(end - begin) / 1e6,
-        input_ms=None if data.null_count else (arrow.numbers(data) - begin) / 1e6,
-        epoch=None if epoch.null_count else arrow.numbers(epoch).astype(np.int64),
-        training=np.zeros(len(step), np.int64),
-    )
+        end = _with_time_between(run, rank, step, begin, end, arrow.numbers(rows["epoch"]))
+    return _windows_of(rank, rows, np.ones(len(step), np.int64), begin, begin, end)
 
 
 def _with_time_between(
@@ -414,12 +448,3 @@ def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
         epoch=first.epoch,
         training=first.training,
     )
-
-
-def usual_without(values: Floats, excluded: Bools) -> Floats:
-    """Return the median around each value of the values that are not excluded."""
-    at = np.flatnonzero(~excluded)
-    if not len(at):
-        return values
-    usual = np.interp(np.arange(len(values)), at, running_median(values[at], AROUND))
-    return np.asarray(usual)
