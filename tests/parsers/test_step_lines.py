@@ -32,6 +32,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     lacking,
 )
 from stallscope.parsers.inspection.inspected import Proposal, proposal_for
+from stallscope.reports.run.run_tables import epochs_table
 from stallscope.text.job_words import job_total
 
 PARSER = StepLinesParser()
@@ -2302,6 +2303,26 @@ def test_epochs_between_sparse_lines_are_as_uncertain_as_these_are_apart() -> No
     ]
     log = read("\n".join(lines).encode())
     assert log.log.facts["epoch_precision_ms"] == pytest.approx(400_000)
+
+
+def test_two_names_before_two_values_are_the_step_and_its_wait(tmp_path: Path) -> None:
+    lines = [
+        f"{at(0.8 * n)} INFO: [net..][epoch:{1 + n // 470:3d}, iter:{n:8,}, lr:(2.9e-05,)] "
+        f"[eta: 2:37:00, time (data): 0.80{n // 200 % 7} (0.20{n // 200 % 5})] l_pix: 1.{n:05}e-02"
+        for n in range(200, 4700, 200)
+    ]
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    analysis = analyse(read_place(str(tmp_path))[0])
+    assert analysis.printed is not None
+    assert analysis.printed.step.mean == pytest.approx(803, rel=0.01)
+    assert analysis.printed.input_share is not None
+    assert analysis.printed.input_share.value == pytest.approx(0.25, abs=0.01)
+    # An epoch may end anywhere within 160 s, of which it takes 376.
+    assert analysis.epoch_times is not None
+    assert analysis.epoch_times.precision_s == pytest.approx(160 / 7, rel=0.2)
+    table = epochs_table(analysis)
+    assert table is not None
+    assert len(table.rows) < len(analysis.epoch_times.epochs)
 
 
 def test_a_pause_that_is_much_longer_than_others_of_its_kind_is_another(tmp_path: Path) -> None:

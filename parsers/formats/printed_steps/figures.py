@@ -56,6 +56,8 @@ _ATTACHED = re.compile(r"^[A-Za-z%]+")
 _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
 # ``84.6s (100 iters)`` has a sum over the steps since the line before.
 _COUNTS_SINCE = re.compile(r"\s?(?:iter|step|batch|update)\w*\)")
+# ``time (data): 2.064 (0.521)`` has two names, then two values.
+_TWO_NAMES = re.compile(r"([A-Za-z_]+) \(([A-Za-z_]*(?:data|load)[A-Za-z_]*)\): ?$")
 _BLANKS, _NUMBERS = re.compile(r"\s+"), re.compile(r"\d+")
 NO_FIGURE = ("other", "trains", "total")
 #: Words of lines about evaluations and other work; not in a path: ``/data/test/train.py``.
@@ -286,13 +288,14 @@ def figures_of(text: str) -> list[Figure]:
     """Take a line apart into its figures; dates are none."""
     figures: list[Figure] = []
     text = _COLOUR.sub(_ESCAPE, text)
-    end, last = 0, ""
-    begin = _after_date(text)
+    end, last, second, begin = 0, "", "", _after_date(text)
     for match in islice(_FIGURE.finditer(text, begin), _MOST_FIGURES):
         before = text[end or begin : match.start()]
         name, unit = _name(before, bool(figures)), match["unit"] or match["in_brackets"] or ""
         counts = _COUNTS_BEHIND.match(text, match.end())
-        name = counts[1] if counts else name
+        name = counts[1] if counts else second if before == " (" and second else name
+        two = _TWO_NAMES.search(before) if text.startswith(" (", match.end()) else None
+        name, second = two.groups() if two else (name, "")
         in_parentheses = before.strip() == "(" and bool(figures)
         word = word_of(name, unit)
         if word.quantity == "step" and word.order and _FRACTION.match(match["number"] or ""):

@@ -175,7 +175,9 @@ def _between_timestamps(run: Run, steady: Sequence[EpochTime]) -> tuple[float, f
 
     None if lines have no timestamps, or an epoch is missing.
     """
-    half = recorded_number(run, "stamp_precision_ms")
+    # An epoch of lines about steps may end anywhere between two of them.
+    of_lines = run.fact("windows") is not None
+    half = recorded_number(run, "epoch_precision_ms" if of_lines else "stamp_precision_ms")
     ends = {
         (run.logs[log].rank, fit, number): end
         for log, fit, number, _, end in zip(*_Rows.of(run), strict=True)

@@ -84,11 +84,18 @@ def stragglers_table(analysis: Analysis) -> Table | None:
 
 
 def epochs_table(analysis: Analysis) -> Table | None:
-    """Return the duration of each epoch if logs record epochs but no steps; None otherwise."""
+    """Return the duration of each epoch if logs record epochs but no steps; None otherwise.
+
+    Between rare lines about steps, an epoch's time may be known by half of it only: it is left out.
+    """
     known = analysis.epoch_times
-    if known is None or not known.epochs:
+    epochs = [
+        epoch
+        for epoch in (() if known is None else known.epochs)
+        if analysis.printed is None or epoch.precision_s < epoch.s / 2
+    ]
+    if known is None or not epochs:
         return None
-    epochs = known.epochs
     columns: dict[str, Iterable[str]] = {
         "Fit": [str(epoch.fit) for epoch in epochs],
         "Epoch": [str(epoch.epoch) for epoch in epochs],
