@@ -228,6 +228,27 @@ def test_epochs_take_what_the_speedometer_says(name: str) -> None:
         assert (row["end"] - row["begin"]) * _NS == pytest.approx(took, abs=0.0005)
 
 
+def test_epochs_confirm_the_rates_of_speedometers_on_several_devices() -> None:
+    lines = ["Namespace(batch_size=64, log_interval=50, num_gpus=4, num_epochs=3)"]
+    for epoch in range(3):
+        step_s = 0.2 + 0.01 * epoch
+        lines += [
+            f"Epoch[{epoch}] Batch [{n}]\tSpeed: {256 / step_s:.6f} samples/sec\taccuracy=0.1{n}"
+            for n in range(49, 400, 50)
+        ]
+        rate, took = 256 / step_s, 400 * step_s
+        lines.append(f"[Epoch {epoch}] training: accuracy=0.2{epoch}")
+        lines.append(f"[Epoch {epoch}] speed: {rate:.0f} samples/sec\ttime cost: {took:.6f}")
+    data = "\n".join(lines).encode()
+    parser = recognise("log", data)
+    assert parser is not None
+    rows = parser.parse("log", data).intervals.to_pylist()
+    took = [(row["end"] - row["begin"]) * _NS for row in rows if row["kind"] == "epoch"]
+    assert took == pytest.approx([80, 84, 88], abs=0.001)
+    of_steps = [(row["end"] - row["begin"]) * _NS / row["steps"] for row in rows if row["steps"]]
+    assert of_steps == pytest.approx(np.repeat([0.2, 0.21, 0.22], 8), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "samples", "whose"),
     [

@@ -298,7 +298,7 @@ TRAINERS = (
     ),
     # Epoch[0] Batch [0-20]  Speed: 1284.10 samples/sec  accuracy=0.4009
     # 2026-11-21 02:28:01,250 Node[3] Epoch[0] Batch [20]  Speed: 1284.10 samples/sec
-    # Epoch[0] Time cost=12.345
+    # Epoch[0] Time cost=12.345, and GluonCV's [Epoch 0] speed: 3815 samples/sec  time cost: 343.580997
     # A rate is the mean over the batches since the last line; the number in ``Batch`` is the last
     # of them. Scripts may pass the batch size of one rank or of all. ``Iter`` is without a metric.
     Trainer(
@@ -312,7 +312,10 @@ TRAINERS = (
                 names={"node": "rank", "iter": "epoch"},
             ),
         ),
-        epoch_shapes=(_shape((b"Epoch[", b"Time cost="), "epoch seconds", names={"node": "rank"}),),
+        epoch_shapes=(
+            _shape((b"Epoch[", b"Time cost="), "epoch seconds", names={"node": "rank"}),
+            _shape((b"[Epoch ", b"speed: ", b"time cost: "), "epoch rate seconds"),
+        ),
     ),
     # I1121 02:28:01.250000 47580 keras_utils.py:93] step = 35, time_taken = 3.276137, loss = 6.9
     Trainer(
