@@ -167,9 +167,15 @@ _LAUNCHERS = (
     _row(
         b"DataLoader worker (pid",
         rb"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d{1,9})[^)]{0,200}\) "
-        rb"(?:is killed by signal: (?P<by>[A-Z][a-z ]{2,30})|exited unexpectedly)",
+        rb"(?:is killed by signal: (?!Terminated)(?P<by>[A-Z][a-z ]{2,30})|exited unexpectedly)",
         "loader_died",
         "a worker process of the loader died",
+    ),
+    _row(
+        b"is killed by signal: Terminated",
+        rb"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d{1,9})[^)]{0,200}\) is killed by signal: Term",
+        "terminated",
+        "a worker process of the loader was asked to end (SIGTERM)",
     ),
     _row(
         b"Unexpected bus error",

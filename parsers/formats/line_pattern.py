@@ -227,6 +227,7 @@ def epoch_logs(
     known_from: str,
     *,
     at_end: bool = False,
+    first: int | None = None,
 ) -> list[Parsed]:
     """Make a log of each rank whose lines are about epochs.
 
@@ -235,10 +236,11 @@ def epoch_logs(
         ranks: the fields of each rank's lines: ``epoch``, ``timed``, and ``seconds`` if printed.
         known_from: what the lines are, for the report.
         at_end: whether each epoch has one line, at its end.
+        first: the printed number of the first epoch; None for the lowest one, if that is 1.
     """
     stamps = [columns["ns"][columns["timed"]] for columns in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)
-    first = first_epoch(ranks.values())
+    first = first_epoch(ranks.values()) if first is None else first
     logs: list[Parsed] = []
     for rank, columns in ranks.items():
         if "seconds" in columns:

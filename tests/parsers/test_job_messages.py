@@ -307,6 +307,7 @@ def torchrun_table(*failures: str, root: str) -> str:
         ("The actor died unexpectedly before finishing this task.", "worker_died", (), ()),
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "gpu_error", (), ()),
         ("DataLoader worker (pid 4711) is killed by signal: Killed. ", "loader_died", (), ()),
+        ("DataLoader worker (pid 4711) is killed by signal: Terminated. ", "terminated", (), ()),
         ("KeyboardInterrupt", "interrupted", (), ()),
         ("Killed", "rank_exited", (), ()),
         ("2026-11-21T02:28:01.123Z stderr F Terminated", "rank_exited", (), ()),

@@ -127,19 +127,19 @@ class BarStates(NamedTuple):
     def pace_ratio(self, seconds: Floats) -> float | None:
         """Return the ratio of printed paces to measured times of a step; None without paces.
 
-        A pace is that of the last steps, or of all steps since the bar began.
+        A pace is that of the last steps, or of all steps since the bar began, which may have changed.
         """
         known = ~np.isnan(self.pace_s)
         if not known.any():
             return None
         pace_s, elapsed_s, done = self.pace_s[known], self.elapsed_s[known], self.done[known]
-        usual, totals = float(np.median(seconds)), pace_s * done
+        totals = pace_s * done
         long = elapsed_s >= _LONG_S
         so_far = np.abs(totals[long] / elapsed_s[long] - 1) < _SO_FAR
         if long.any() and so_far.mean() > _MOST:
             inside = np.diff(done) > 0
-            return float(np.diff(totals)[inside].sum() / np.diff(done)[inside].sum()) / usual
-        return float(np.median(pace_s)) / usual
+            return float(np.diff(totals)[inside].sum() / np.diff(elapsed_s)[inside].sum())
+        return float(np.median(pace_s) / np.median(seconds))
 
 
 def are_many(falls: Bools) -> bool:

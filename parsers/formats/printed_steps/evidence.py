@@ -84,6 +84,8 @@ class Evidence:
     of_epochs: bool = False
     #: Whether these lines are at the end of their epochs, as they have its loss.
     at_end: bool = False
+    #: The printed number of the first epoch, 0 or 1, also if its time is unknown; None to be found.
+    first_epoch: int | None = None
     #: Steps that a restarted job trained again; None without any.
     repeated: Repeated | None = None
     #: What confirms a batch size, ``rates`` or the ``lines`` that have it; None if nothing does.
@@ -140,7 +142,8 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
     columns = {name: evidence.columns[name] for name in fields}
     columns["epoch"] = evidence.columns["step"]
     at_end = any("loss" in name for name in lines.sole.kind.words)
-    return replace(evidence, columns=columns, of_epochs=True, at_end=at_end)
+    lowest = int(lines.sole.values[lines.counter].min() == 1)
+    return replace(evidence, columns=columns, of_epochs=True, at_end=at_end, first_epoch=lowest)
 
 
 # -- times -----------------------------------------------------------------------------------------

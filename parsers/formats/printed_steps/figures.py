@@ -65,6 +65,7 @@ RE2_EVALUATES = r"(?i)(?:^|[^a-z/\\])(?:eval|valid|val(?:[^a-z]|$)|test|infer|pr
 EVALUATES = re.compile(RE2_EVALUATES)
 # ``Epoch 57 Val, MAE: 17.7``
 _EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
+_WARNS = re.compile(rb"wandb.{0,40}(?:WARNING|ERROR)")  # they quote steps
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
 # The texts of a number and of a clock for RE2.
@@ -156,7 +157,7 @@ def kinds_in(data: bytes) -> list[Kind]:
 
 def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     groups: dict[_Key, list[list[Figure]]] = defaultdict(list)
-    words: dict[_Key, set[str]] = defaultdict(set)
+    words: dict[tuple[_Key, str], set[str]] = defaultdict(set)
     # By texts without their digits: the key of their counter, and whether they are of a training.
     known: dict[str, tuple[_Key | None, bool]] = {}
     seen, counts, described = Counter[str](), Counter[_Key](), Counter[_Key | None]()
@@ -174,7 +175,7 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
                 # Words before a name may vary.
                 key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
                 groups[key].append(meant)
-                words[key] |= {figure.name for figure in figures}
+                words[key, meant[0].before] |= {figure.name for figure in figures}
                 training[key] |= trains
             known[shape] = key, trains
         key, trains = known[shape]
@@ -185,16 +186,16 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             # A record of several lines begins with that of its counter.
             described[last] += 1
             last = None
-    for key in groups:
-        training[key] |= described[key] > _SHARE_DESCRIBED * counts[key]
     enough = [group for group in groups.items() if len(group[1]) >= FEWEST_LINES]
     enough.sort(key=lambda group: -counts[group[0]])
     kinds = []
     for key, lines in enough[:_MOST_KINDS]:
+        trains = training[key] or described[key] > _SHARE_DESCRIBED * counts[key]
         for alike in (lines, _most_alike(lines)):
             columns = [column for column in zip(*alike, strict=True) if _tells(column)]
             if any(column[0].word.quantity in _COUNT for column in columns):
-                kind = kind_of(columns, frozenset(words[key]), trains=training[key])
+                names = {name for line in alike for name in words[key, line[0].before]}
+                kind = kind_of(columns, frozenset(names), trains=trains)
                 if kind is not None:
                     kinds.append(kind)
                     break
@@ -277,10 +278,9 @@ def _tells(column: Sequence[Figure]) -> bool:
 
 def _sample(parts: Sequence[bytes]) -> Iterator[str]:
     """Yield lines with a word for steps or epochs, without bars."""
-    most = _MOST_LINES // len(parts)
     for part in parts:
-        for line in islice(rank_lines(part, only=_NAMED), most):
-            if not BAR.search(line.text):
+        for line in islice(rank_lines(part, only=_NAMED), _MOST_LINES // len(parts)):
+            if not BAR.search(line.text) and not _WARNS.search(line.text):
                 yield line.text[:_MOST_CHARACTERS].decode("latin-1")
 
 

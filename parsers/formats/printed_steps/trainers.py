@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from ...launcher_output import LineFilter, rank_lines
 from ...lines.line_blocks import sample_parts
 from ...window_durations import Value
-from .figures import SAMPLE_BYTES, Figure, Kind, figures_of, kind_of
+from .figures import EVALUATES, SAMPLE_BYTES, Figure, Kind, figures_of, kind_of
 from .rates import PER_DEVICE, PrintedSettings, RateOf, printed_settings
 from .vocabulary import Quantity, Word
 
@@ -67,7 +67,7 @@ _MEANS: Mapping[Field, Field] = {
 _LATEST: frozenset[Field] = frozenset({"rank", "epoch", "step"})
 _TIMES: frozenset[Field] = frozenset({"seconds", "mean_seconds", "rate", "mean_rate"})
 # Fields that a row's lines need not have.
-_LinesByFields = dict[tuple[tuple[Field, ...], bool], list[list[Figure]]]
+_LinesByFields = dict[tuple[tuple[Field, ...], bool, bool], list[list[Figure]]]
 _OPTIONAL: frozenset[Field] = frozenset({"rank", "epoch", "steps", "seconds", "data", "mean_data"})
 
 
@@ -120,7 +120,7 @@ class Shape:
         lines = self._lines(sample_parts(data, SAMPLE_BYTES // 3)) or self._lines([data])
         if not lines:
             return None
-        (fields, _), figures = max(lines.items(), key=lambda group: len(group[1]))
+        (fields, *_), figures = max(lines.items(), key=lambda each: (each[0][2], len(each[1])))
         kind = kind_of([*zip(*figures, strict=True)])
         return None if kind is None else (kind, fields)
 
@@ -131,10 +131,10 @@ class Shape:
             for text in islice(self._texts(part), _MOST_LINES):
                 figures = self._figures(figures_of(text))
                 if figures.keys() >= self.fields:
-                    *_, last = figures.values()
-                    # A line may be cut off within its last number.
-                    goes_on = bool(last.after.strip())
-                    lines[tuple(figures), goes_on].append([*figures.values()])
+                    of_line = [*figures.values()]
+                    goes_on = bool(of_line[-1].after.strip())  # not cut off within a number
+                    trains = not EVALUATES.search(of_line[0].before)  # evaluations may look alike
+                    lines[tuple(figures), goes_on, trains].append(of_line)
         return lines
 
     def _texts(self, part: bytes) -> Iterator[str]:

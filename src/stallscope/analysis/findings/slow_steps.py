@@ -145,15 +145,16 @@ def changed(change: ChangePoint, *, usual: bool = False) -> Finding:
     who = f", with rank {change.rank} last in most steps" if change.rank is not None else ""
     most = ""
     if change.entry is not None:
-        most = f"; {change.entry} changed most, by {change.by_ms:+.1f} ms{who}"
+        sign = "+" if change.by_ms > 0 else "-"
+        most = f"; {change.entry} changed most, by {sign}{amount(abs(change.by_ms), 'ms')}{who}"
     first, last = change.between
     about = "" if first == last else f" (between steps {first} and {last})"
     return Finding(
         "step_time_changed",
         "warning" if slower and not usual else "info",
         "Steps became slower" if slower else "Steps became faster",
-        f"From step {change.step} on{about}, a step takes {change.after_ms:.1f} ms{again} instead of "
-        f"{change.before_ms:.1f} ms{most}.",
+        f"From step {change.step} on{about}, a step takes {amount(change.after_ms, 'ms')}{again} "
+        f"instead of {amount(change.before_ms, 'ms')}{most}.",
         (
             Advice(
                 "Check what happened at that time",

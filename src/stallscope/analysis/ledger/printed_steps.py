@@ -419,7 +419,8 @@ def _change(windows: RankWindows, split: Split) -> ChangePoint:
     by = became - was
     if windows.input_ms is not None:
         waited = float(windows.input_ms[after].mean() - windows.input_ms[before].mean())
-        if abs(waited) > abs(by) / 2:
+        # Lines with the wait of one of their steps may tell of any other change.
+        if by and 1 / 2 < waited / by < 3 / 2:
             entry, by = "input", waited
     # The change may have happened within the window before, or at its start.
     between = int(windows.step[max(split.first - 1, 0)]), int(windows.step[split.last])

@@ -110,8 +110,8 @@ def epochs_table(analysis: Analysis) -> Table | None:
         columns,
         words=frozenset(),
         most={"terminal": _MOST_EPOCHS},
-        note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0 and "
-        "include their validation. ± is the rounding of a time.",
+        note=f"From {known.known_from}: {known.precision}. Epochs are counted from 0, and "
+        "include their validation if the log's times do. ± is the rounding of a time.",
     )
 
 
