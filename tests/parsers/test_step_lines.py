@@ -19,7 +19,7 @@ from support.work import calls_of
 
 from stallscope.analysis import analyse
 from stallscope.arrays import arrow
-from stallscope.errors import NotFoundError
+from stallscope.errors import NotFoundError, UnreadableError
 from stallscope.parsers import read as read_place
 from stallscope.parsers.base import Parsed
 from stallscope.parsers.formats.printed_steps.bar_evaluations import without_evaluations
@@ -32,6 +32,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     lacking,
 )
 from stallscope.parsers.inspection.inspected import Proposal, proposal_for
+from stallscope.parsers.registry import START_BYTES, recognise
 from stallscope.reports.run.run_tables import epochs_table
 from stallscope.text.job_words import job_total
 
@@ -2435,3 +2436,75 @@ def test_ends_of_bars_without_labels_are_of_what_the_lines_around_them_name(
         screen.draw(500, 500, began=began, pace=20.3 / 500, end="\n")
         screen.text += f"{behind}\n"
     assert PARSER.recognises("run.log", screen.text.encode()) == shows
+
+
+def test_evaluations_that_look_like_a_training_are_no_steps() -> None:
+    lines, now = [], 0.0
+    for epoch in range(5):
+        for kind, count, step_s in (("TRAINING", 300, 0.2), ("EVALUATING", 100, 0.05)):
+            for n in range(0, count, 10):
+                now += 10 * step_s
+                took = f"Time {step_s:.3f} ({step_s:.3f})\tData 0.001 (0.001)"
+                lines.append(f"{at(now)} - INFO - {kind} - Epoch: [{epoch}][{n}/{count}]\t{took}")
+    parser = recognise("train.log", "\n".join(lines).encode())
+    assert parser is not None
+    rows = parser.parse("train.log", "\n".join(lines).encode()).intervals.to_pylist()
+    windows = [row for row in rows if row["kind"] == "window"]
+    assert len(windows) in (5 * 29, 5 * 30)
+    took = [(row["end"] - row["begin"]) / row["steps"] / 1e9 for row in windows]
+    assert took == pytest.approx([0.2] * len(took), rel=0.02)
+
+
+def test_warnings_that_quote_steps_are_no_lines_about_steps() -> None:
+    lines = [
+        f"wandb: WARNING (User provided step: {n} is less than current step: 125. Dropping entry: "
+        f"{{'train/loss': 1.{n:04}, '_timestamp': {1704863944 + 4.07 * n:.6f}}})."
+        for n in range(60)
+    ]
+    assert isinstance(best_evidence("\n".join(lines).encode()), str)
+
+
+def test_what_only_the_start_of_a_log_confirms_is_read_if_it_is_asked_for(tmp_path: Path) -> None:
+    lines, elapsed = [], 0.0
+    for n in range(10, 12_000, 10):
+        # A pace so far, and later one of something else.
+        elapsed += 1.0 if n < 3000 else 10.0
+        pace_s = elapsed / n if n < 3000 else 0.03
+        spent, left = (f"{int(t) // 60:02}:{int(t) % 60:02}" for t in (elapsed, 600))
+        lines.append(
+            f"train: {n // 120}%|{'█' * 40:<60}| {n}/12000 [{spent}<{left}, {pace_s:.3f}s/it, "
+            f"loss=0.{n:05}]{' ' * 800}"
+        )
+    log = tmp_path / "run.log"
+    log.write_text("\r".join(lines))
+    assert log.stat().st_size > 2 * START_BYTES
+    with pytest.raises(UnreadableError, match="--read-as step-lines reads them nevertheless"):
+        read_place(str(log))
+    assert read_place(str(log), read_as="step-lines")
+
+
+def test_a_pace_so_far_confirms_times_that_change() -> None:
+    lines, elapsed = [], 0.0
+    for n in range(10, 1000, 10):
+        elapsed += 20.0 if n < 600 else 200.0
+        spent = f"{int(elapsed) // 60:02}:{int(elapsed) % 60:02}"
+        lines.append(
+            f"Epoch 0: {n // 10}%|███   | {n}/1000 [{spent}<40:00, {elapsed / n:.2f}s/it, loss=1.{n}]"
+        )
+    evidence = best_evidence("\r".join(lines).encode())
+    assert not isinstance(evidence, str)
+    assert evidence.checks
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_epochs_are_counted_from_the_first_one_of_the_log(first: int) -> None:
+    # The time of the first epoch is unknown.
+    lines = [
+        f"epoch= {n} \t time= {(n - first) * 1.5 + 1.7:.6f} min \t loss= 0.{n:03}"
+        for n in range(first, first + 30)
+    ]
+    rows = read("\n".join(lines).encode()).intervals.to_pylist()
+    assert [row["epoch"] for row in rows] == [*range(1, 30)]
+    assert [(row["end"] - row["begin"]) / 1e9 for row in rows] == pytest.approx(
+        [90] * 29, rel=0.001
+    )

@@ -28,6 +28,10 @@ class EpochTime:
     precision_s: float
 
 
+# Epochs that are rounded by more of their time tell no throughput.
+_ROUNDED = 0.05
+
+
 @dataclass(frozen=True)
 class EpochTimes:
     """Times from logs of epochs; None if these do not show them. ``*_precision_*`` are half widths."""
@@ -212,7 +216,7 @@ def _throughput(
     whole = None if run.fact("training_samples") is None else samples_per_epoch(run)
     if whole is not None:
         samples = whole / run.size
-    if samples is not None and mean_s is not None and mean_s > (precision_s or 0.0):
+    if samples is not None and mean_s is not None and (precision_s or 0.0) < _ROUNDED * mean_s:
         return samples / mean_s
     if run.fact("windows") is not None and run.fact("batch_from") is None:
         # A batch size in the settings may be that of one rank, or of a part of a step.
