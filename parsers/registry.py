@@ -37,9 +37,8 @@ _PARSERS = (
     "mlperf.mlperf_parser:MlperfParser",
     "keras_output:KerasOutputParser",
 )
-# Any lines about steps, if a user names them; if not, in files that no other format recognises.
+# Any lines about steps, in files that no other format recognises.
 _ANY_STEPS = "printed_steps.step_lines_parser:StepLinesParser"
-_CONFIRMED_STEPS = "printed_steps.step_lines_parser:confirmed_lines"
 # Formats with lines in any output, and in logs without steps. They are read in this order, and the last
 # one with contents names the file.
 _EMBEDDED = (
@@ -65,7 +64,13 @@ HEAD_BYTES = 4 << 20
 def parsers() -> tuple[Parser, ...]:
     """Return the formats of logs; those of other packages are tried before those of other trainers."""
     brought = (parser for parser, _ in _of_packages())
-    return STEP_LOG, *brought, *_built_in(), _new_format(_ANY_STEPS)
+    return STEP_LOG, *brought, *_built_in(), _any_steps()
+
+
+@cache
+def _any_steps() -> Parser:
+    parser: Parser = _new_format(_ANY_STEPS)
+    return parser
 
 
 @cache
@@ -105,7 +110,7 @@ def formats() -> tuple[Format, ...]:
 def _others() -> tuple[Format, ...]:
     """Return the formats of whole files other than the recorder's, in the order to try them."""
     before, after = (map(_new_format, names) for names in (_COMPANIONS_FIRST, _COMPANIONS_LAST))
-    return *before, *parsers()[1:-1], *after, _new_format(_CONFIRMED_STEPS)
+    return *before, *parsers()[1:-1], *after, _any_steps()
 
 
 def _new_format(name: str) -> Any:
@@ -142,7 +147,7 @@ def by_name(name: str) -> Parser:
     """
     for parser in parsers():
         if parser.name == name:
-            return parser
+            return parser.named()
     if name.startswith(PATTERN):
         # It needs the readers of epochs, and only some commands have a pattern.
         from .formats.line_pattern import LinePatternParser

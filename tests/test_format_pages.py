@@ -48,7 +48,8 @@ def test_the_example_of_each_page_is_recognised_and_read(name: str) -> None:
     parser = by_name(name)
     shown = examples(PAGES[name], name if PAGES[name] in SHARED else "")
     data = next(example for example in shown if parser.recognises("log", example))
-    assert next(candidate for candidate in PARSERS if candidate.recognises("log", data)) is parser
+    first = next(candidate for candidate in PARSERS if candidate.recognises("log", data))
+    assert first.name == parser.name
     logs = holds(parser, data)
     assert any(parsed.steps.num_rows or "known_from" in parsed.log.facts for parsed in logs)
 

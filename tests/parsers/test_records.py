@@ -29,7 +29,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
 )
 from stallscope.run import Run
 
-PARSER = StepLinesParser()
+PARSER = StepLinesParser(is_named=True)
 BEGAN_S = 1_772_359_200
 STEP_S = 0.3
 

@@ -17,7 +17,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
     best_evidence,
 )
 
-PARSER = StepLinesParser()
+PARSER = StepLinesParser(is_named=True)
 RNG = random.Random(11)
 #: Seconds of each of 40 records of a training, of which the seventh takes long.
 SECONDS = [60 * RNG.uniform(0.98, 1.02) + 25 * (n == 6) for n in range(40)]

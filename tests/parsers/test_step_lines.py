@@ -36,7 +36,7 @@ from stallscope.parsers.registry import START_BYTES, recognise
 from stallscope.reports.run.run_tables import epochs_table
 from stallscope.text.job_words import job_total
 
-PARSER = StepLinesParser()
+PARSER = StepLinesParser(is_named=True)
 
 BEGAN = datetime(2026, 11, 21, 2, 28, 1, 250_000)
 STEP_S = 0.5

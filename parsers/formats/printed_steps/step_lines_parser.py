@@ -67,9 +67,12 @@ class StepLinesParser(Parser):
     certain: ClassVar[bool] = False
     looks_further: ClassVar[bool] = True
 
-    def __init__(self, *, confirmed: bool = False) -> None:
-        #: Whether it reads only what something else in the log confirms: a user has not named it.
-        self._confirmed = confirmed
+    def __init__(self, *, is_named: bool = False) -> None:
+        #: Whether a user named it; if not, it reads only what something else in the log confirms.
+        self._is_named = is_named
+
+    def named(self) -> Parser:
+        return StepLinesParser(is_named=True)
 
     def recognises(self, file_name: str, head: bytes) -> bool:
         head = _without_zeros(head)
@@ -86,7 +89,7 @@ class StepLinesParser(Parser):
         evidence = best_evidence(text)
         if isinstance(evidence, str):
             raise UnreadableError(f"{path}: no times of steps can be read: {evidence}")
-        if self._confirmed and not evidence.checks:
+        if not (self._is_named or evidence.checks):
             raise UnreadableError(
                 f"{path}: nothing in the whole log confirms the times of its lines about steps: "
                 f"--read-as {self.name} reads them nevertheless"
@@ -266,11 +269,6 @@ def _fields_of(rows: Rows, fields: Sequence[Field]) -> dict[str, Column] | None:
     return {name: column[whole] for name, column in columns.items()} if whole.any() else None
 
 
-def confirmed_lines() -> Parser:
-    """Return the parser of lines that something else in their log confirms."""
-    return StepLinesParser(confirmed=True)
-
-
 def known_trainers() -> tuple[Parser, ...]:
     """Return the parsers of trainers whose lines have a shape."""
     return tuple(PrintedStepsParser(trainer) for trainer in TRAINERS if trainer.shapes)
@@ -394,8 +392,8 @@ def _logs(path: str, data: bytes, evidence: Evidence) -> list[Parsed]:
     if evidence.of_epochs:
         rank = np.where(columns["rank"] < 0, rank_in(path)[0] or 0, columns["rank"])
         ranks = by_rank({**columns, "rank": rank})
-        ends = {"at_end": evidence.at_end, "first": evidence.first_epoch}
-        first, *others = epoch_logs(path, ranks, KNOWN_FROM_EPOCHS, **ends)
+        at_end, number = evidence.at_end, evidence.first_epoch
+        first, *others = epoch_logs(path, ranks, KNOWN_FROM_EPOCHS, at_end=at_end, first=number)
         return [with_year_note(first, columns), *others]
 
     def settings(text: bytes, ranks: int | None) -> PrintedSettings:
