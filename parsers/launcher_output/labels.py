@@ -138,10 +138,11 @@ class Labels:
         return int(rank), stream.decode()
 
     def numbers_in(self, text: bytes) -> set[int]:
-        """Return the numbers of the labels in a text; those in brackets count at starts of lines."""
+        """Return the ranks of the labels in a text; those in brackets count at starts of lines."""
         at_start = b"" if self.start_lines or self.tag is _TAG else b"^"
         labels = {*re.findall(at_start + self.pattern, text, re.MULTILINE)}
-        return {int(number) for label in labels for number, _ in self.tag.findall(label)}
+        ranks = (self.stream_of(label)[0] for label in labels)
+        return {rank for rank in ranks if rank is not None}
 
     def prefix_length(self, before: bytes, *, starts_line: bool) -> int:
         """Count the bytes of the timestamp or prefix before a label.

@@ -10,6 +10,7 @@ from support.step_logs import Job, write_job
 from stallscope.collector.recorder.step_log.sinks import key_of, records
 from stallscope.parsers import read
 from stallscope.parsers.launcher_output import labels_of, may_contain, output_by_rank
+from stallscope.parsers.rank_names import labelled_ranks
 
 COLOURED = b"\x1b[36m(%b)\x1b[0m "
 PLAIN = b"(%b) "
@@ -45,6 +46,11 @@ def test_the_controllers_lines_tell_the_ranks_of_processes() -> None:
     assert ranks[1, ""] == b"two\nfour\n"
     assert b"the driver's own\n" in ranks[None, ""]
     assert b"pid=9" not in ranks[None, ""]
+
+
+def test_processes_on_other_hosts_without_a_rank_break_nothing() -> None:
+    printed = worker(1611, "172.26.135.50") + b"one\n" + worker(1606, "172.26.135.50") + b"two\n"
+    assert not labelled_ranks(printed * 50)
 
 
 def test_older_versions_name_the_node_as_well() -> None:

@@ -2508,3 +2508,16 @@ def test_epochs_are_counted_from_the_first_one_of_the_log(first: int) -> None:
     assert [(row["end"] - row["begin"]) / 1e9 for row in rows] == pytest.approx(
         [90] * 29, rel=0.001
     )
+
+
+def test_parts_of_most_steps_confirm_times_where_some_have_more_of_them() -> None:
+    lines = []
+    for n in range(1, 101):
+        parts = {"gen": 5 + n % 7 / 10, "update_actor": 4 + n % 5 / 10}
+        tested = f" - timing_s/testing:{6.5:.3f}" if n % 10 == 0 else ""
+        step_s = sum(parts.values()) + (6.5 if tested else 0)
+        times = "".join(f" - timing_s/{name}:{took:.3f}" for name, took in parts.items())
+        lines.append(f"step:{n} - actor/loss:0.{n:03}{times}{tested} - timing_s/step:{step_s:.3f}")
+    evidence = best_evidence("\n".join(lines).encode())
+    assert not isinstance(evidence, str)
+    assert evidence.checks == ("the times of its parts add up to them",)

@@ -44,6 +44,7 @@ _SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
 _OF_ONE_LINE = 1.5  # times one line's: the sum over the steps of two lines is longer
 _DAMAGED_S = 1e9
 _COARSEST = 0.03  # of times: coarser ones are left to the clock
+_ALIKE_PARTS = 0.8  # of lines: an evaluation is a part of some steps
 _SINGLE_LONG = 5  # times the usual: then the time of a line's last step stands for itself
 # The possible units of times without one, in seconds.
 _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
@@ -139,8 +140,9 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
     if len(evidence.columns["rank"]) < 2:
         return NO_TIMES
     fields = {*_OF_EPOCHS, MEASURED_HALF} & evidence.columns.keys()
-    columns = {name: evidence.columns[name] for name in fields}
-    columns["epoch"] = evidence.columns["step"]
+    columns = {name: evidence.columns[name] for name in fields} | {
+        "epoch": evidence.columns["step"]
+    }
     at_end = any("loss" in name for name in lines.sole.kind.words)
     lowest = int(lines.sole.values[lines.counter].min() == 1)
     return replace(evidence, columns=columns, of_epochs=True, at_end=at_end, first_epoch=lowest)
@@ -352,7 +354,7 @@ class _Lines(ComparedLines):
         parts = [*self.having("time"), *self.having("data"), *self.having("part")]
         parts = [at for at in parts if at != time and self.figures[at].word.unit_s == unit_s]
         sums, whole = np.sum([self.sole.values[at] for at in parts], axis=0), self.sole.values[time]
-        alike = len(parts) > 1 and (np.abs(sums - whole) < _COARSEST * whole).mean() > 1 - _COARSEST
+        alike = len(parts) > 1 and (np.abs(sums - whole) < _COARSEST * whole).mean() > _ALIKE_PARTS
         return ["the times of its parts add up to them"] if alike else []
 
     def _by_rates_of_steps(self) -> Evidence | None:
