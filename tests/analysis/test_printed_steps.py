@@ -392,6 +392,17 @@ def test_a_period_of_lines_is_one_of_their_steps(tmp_path: Path) -> None:
     assert (period.every, period.every_windows) == (90, 9)
 
 
+def test_what_comes_once_in_an_epoch_is_no_period(tmp_path: Path) -> None:
+    # Seven lines in each epoch, and eight in a few; the first one waits for the loader's start.
+    lines, rng = [], np.random.default_rng(7)
+    for epoch in range(60):
+        for step in range(8 if epoch % 9 == 4 else 7):
+            took = rng.normal(0.45, 0.004) + 0.03 * (step == 0)
+            lines.append(f"epoch {epoch} step {step} took {took:.4f}")
+    printed = printed_in(analysis_of(tmp_path, lines, "epoch {epoch} step {step} took {seconds}"))
+    assert printed.period is None
+
+
 @pytest.mark.parametrize("grows", [0.6, -0.4])
 def test_steps_that_grow_within_each_epoch_are_a_finding(tmp_path: Path, grows: float) -> None:
     times = step_times(600, 0.4) * (1 + grows * (np.arange(600) % 100) / 100)

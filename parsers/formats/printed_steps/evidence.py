@@ -135,14 +135,11 @@ def evidence_in(rows: Rows, batches: Iterable[int] = ()) -> Evidence | str:
 def _of_epochs(lines: _Lines) -> Evidence | str:
     """Return the evidence of lines that are about an epoch each."""
     evidence = lines.evidence()
-    if isinstance(evidence, str):
-        return evidence
-    if len(evidence.columns["rank"]) < 2:
-        return NO_TIMES
+    if isinstance(evidence, str) or len(evidence.columns["rank"]) < 2:
+        return evidence if isinstance(evidence, str) else NO_TIMES
     fields = {*_OF_EPOCHS, MEASURED_HALF} & evidence.columns.keys()
-    columns = {name: evidence.columns[name] for name in fields} | {
-        "epoch": evidence.columns["step"]
-    }
+    columns = {name: evidence.columns[name] for name in fields}
+    columns["epoch"] = evidence.columns["step"]
     at_end = any("loss" in name for name in lines.sole.kind.words)
     lowest = int(lines.sole.values[lines.counter].min() == 1)
     return replace(evidence, columns=columns, of_epochs=True, at_end=at_end, first_epoch=lowest)

@@ -147,16 +147,21 @@ def _period(windows: RankWindows, at_start: Bools, precision_ms: float) -> Perio
     ms[at_start] = np.median(windows.ms)
     number = (windows.step + windows.steps - 1) // every
     epoch = windows.epoch
-    countings = [(number, np.zeros(len(ms), np.int64))]
+    countings = [(number, np.zeros(len(ms), np.int64), 0)]
     lengths: set[int] = set()
     if epoch is not None and len(np.unique(epoch)) > 1:
         first = np.flatnonzero(np.diff(epoch, prepend=epoch[:1] - 1))
         of_epoch = np.searchsorted(first, np.arange(len(ms)), side="right") - 1
-        countings.append((number - number[first][of_epoch], epoch))
+        # What comes once in an epoch is no period.
+        lines = int(np.median(np.bincount(of_epoch)))
+        countings.append((number - number[first][of_epoch], epoch, lines))
         lengths = set(np.diff(number[first]).tolist())
     # Times are rounded by half a unit, and their differences by two.
     least = 4 * precision_ms
-    periods = [period_of(ms, place, part, least, lengths) for place, part in countings]
+    periods = [
+        period_of(ms, place, part, least, lengths | {*range(lines // 2 + 1, lines + 1)})
+        for place, part, lines in countings
+    ]
     known = [period for period in periods if period is not None]
     return max(known, key=lambda period: float(period.over.sum()), default=None)
 
