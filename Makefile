@@ -127,7 +127,7 @@ format: $(VENV)/.ready-dev ## bring the code into shape
 samples: training-env ## record sample_logs/ again on real Horovod (about 5 minutes)
 	tools/samples/record.sh
 
-bench: $(VENV)/.ready-dev $(if $(filter --history,$(ARGS)),,training-env keras3-env mxnet-env bench-env) ## all benchmarks in one table, in about 15 minutes (ARGS="--only NAME", --quick, --keep; --history draws the kept figures)
+bench: $(VENV)/.ready-dev $(if $(filter --history,$(ARGS)),,training-env keras3-env mxnet-env bench-env) ## all benchmarks in one table, in about 25 minutes (ARGS="--only NAME", --quick, --keep; --history draws the kept figures)
 	$(BENCHMARKS)/run.py $(ARGS)
 	$(if $(findstring --keep,$(ARGS)),$(BENCHMARKS)/readme.py)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -122,11 +121,12 @@ def seconds_to_page(browser: Browser, words: Sequence[str], shown: str, cache: P
             return shown_at_ms / 1e3 - begun
         finally:
             page.context.close()
-            process.send_signal(signal.SIGINT)
+            # Not SIGINT, which a shell's background jobs ignore.
+            process.terminate()
 
 
 def serve_bare() -> None:
-    """Serve the bare app until SIGINT."""
+    """Serve the bare app until it is ended."""
     import logging
 
     import dash_ag_grid
