@@ -63,6 +63,7 @@ def figures(quick: bool) -> list[Figure]:
         printed = output_of(["python", "-c", program, str(traces)], PEERS)
         holistic_s, holistic_mib, _ = json.loads(printed.splitlines()[-1])
     alternative, holistic = "json.load + pandas", "HolisticTraceAnalysis"
+    trace = f"a trace of PyTorch's profiler, {intervals:,} intervals"
     return [
         times_faster(f"{size}: a table", table_s, "s", alternative, other_s, least=_LEAST_FASTER),
         times_faster(
@@ -75,15 +76,15 @@ def figures(quick: bool) -> list[Figure]:
         ),
         share_of(f"{size}: largest memory", own_mib, "MiB", alternative, other_mib),
         times_faster(
-            f"{intervals:,} intervals: time",
+            trace,
             traced_s,
             "s",
             "json.load",
             loaded_s,
             least=_LEAST_FASTER_TRACE,
         ),
-        times_faster(f"{intervals:,} intervals: time", traced_s, "s", holistic, holistic_s),
-        share_of(f"{intervals:,} intervals: memory", traced_mib, "MiB", holistic, holistic_mib),
+        times_faster(f"{trace}, against {holistic}", traced_s, "s", holistic, holistic_s),
+        share_of(f"{trace}: memory", traced_mib, "MiB", holistic, holistic_mib),
     ]
 
 
