@@ -293,7 +293,7 @@ def figures_of(text: str) -> list[Figure]:
         before = text[end or begin : match.start()]
         name, unit = _name(before, bool(figures)), match["unit"] or match["in_brackets"] or ""
         counts = _COUNTS_BEHIND.match(text, match.end())
-        name = counts[1] if counts else second if before == " (" and second else name
+        name = counts[1] if counts else (before == " (" and second) or name
         two = _TWO_NAMES.search(before) if text.startswith(" (", match.end()) else None
         name, second = two.groups() if two else (name, "")
         in_parentheses = before.strip() == "(" and bool(figures)
