@@ -198,7 +198,8 @@ def clock_facts(timestamp: Timestamp | None, zero: int) -> dict[str, Any]:
 # -- Epochs in lines: between timestamps, or as printed -------------------------------------------
 
 
-_ALIKE = 0.03  # Two lines of one epoch have the same time up to this share.
+# Times in two lines about one epoch are the same time up to this share.
+_ALIKE = 0.03
 
 
 class Epochs(NamedTuple):

@@ -113,9 +113,20 @@ class RunOnDisk(Run):
                 vars(self).pop(name, None)
 
     def ends_of(self, generation: int, steps: Sequence[int]) -> pa.Table:
-        """Return the ends of some steps; of a large run, no other rows stay in memory."""
+        """Return the ends of some steps; of a large run, no other rows stay in memory.
+
+        A step's page asks for the same ends several times: the last answer is kept.
+        """
         if "steps" in vars(self):
             return super().ends_of(generation, steps)
+        asked = generation, tuple(steps)
+        answer: tuple[Any, pa.Table] | None = vars(self).get("_ends")
+        if answer is None or answer[0] != asked:
+            answer = asked, self._read_ends(generation, steps)
+            vars(self)["_ends"] = answer
+        return answer[1]
+
+    def _read_ends(self, generation: int, steps: Sequence[int]) -> pa.Table:
         # Only here, as it takes long to import.
         import pyarrow.dataset as ds
 

@@ -236,7 +236,7 @@ def epoch_logs(
         ranks: the fields of each rank's lines: ``epoch``, ``timed``, and ``seconds`` if printed.
         known_from: what the lines are, for the report.
         at_end: whether each epoch has one line, at its end.
-        first: the printed number of the first epoch; None for the lowest one, if that is 1.
+        first: the printed number of the first epoch, 0 or 1; None to find it in the lines.
     """
     stamps = [columns["ns"][columns["timed"]] for columns in ranks.values()]
     zero = min((int(ns.min()) for ns in stamps if len(ns)), default=0)

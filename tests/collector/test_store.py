@@ -246,6 +246,9 @@ def test_intervals_and_ends_of_steps_are_read_without_all_steps(tmp_path: Path) 
     assert later.intervals.equals(whole.intervals)
     ends = later.ends_of(0, (3, 4))
     assert "steps" not in vars(later)
+    # Several figures of a page need the same ends: the files are read once.
+    assert later.ends_of(0, (3, 4)) is ends
+    assert sorted(set(later.ends_of(0, (7,))["step"].to_pylist())) == [7]
     assert sorted(set(ends["step"].to_pylist())) == [3, 4]
     assert ends.sort_by("rank").equals(whole.ends_of(0, (3, 4)).sort_by("rank"))
     assert later.ends_of(1, (3, 4)).num_rows == 0

@@ -1,4 +1,4 @@
-"""Records of several lines: a counter and its time on lines of their own, and rows of tables."""
+"""Records of several lines: a counter and its time on separate lines, and rows of tables."""
 
 from __future__ import annotations
 

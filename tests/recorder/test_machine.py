@@ -237,8 +237,9 @@ def test_a_session_writes_lines_that_become_series(tmp_path: Path) -> None:
 
 # In a process of its own: objects of other tests may close their files meanwhile.
 _OPENED_AND_CLOSED = """
-import sys, time
+import sys
 from pathlib import Path
+from support.waiting import wait_until
 from stallscope.collector.recorder.job.world import World
 from stallscope.collector.recorder.options import Options
 from stallscope.collector.recorder.session import Session
@@ -250,20 +251,21 @@ before = descriptors()
 for number in range(3):
     options = Options(Path(sys.argv[1], str(number)), flush_seconds=0.05)
     session = Session(options, World(0, 1, None), {}, 0)
-    while "#machine " not in session.path.read_text():
-        time.sleep(0.01)
+    wait_until(lambda: "#machine " in session.path.read_text(), "a line")
     assert descriptors() > before + 5
     session.close()
     # The thread that looks at locks closes its own when it ends.
-    while descriptors() != before:
-        time.sleep(0.01)
+    wait_until(lambda: descriptors() == before, "all files closed")
 print("closed")
 """
 
 
 def test_a_closed_session_leaves_no_file_open(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _OPENED_AND_CLOSED, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    tests = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    ended = subprocess.run(
+        command, env=tests, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert ended.stdout == "closed\n", ended.stderr
 
 

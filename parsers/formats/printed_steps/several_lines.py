@@ -1,4 +1,4 @@
-"""Read records of several lines: times on lines of their own, rows of tables, and timers of stages.
+"""Read records of several lines: times on separate lines, rows of tables, and timers of stages.
 
     Timer: 0.6686                          | time/              |             |
     epoch:0 || iter:90 || Loss:16.5282     |    iterations      | 2           |

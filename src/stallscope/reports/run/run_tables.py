@@ -89,12 +89,14 @@ def epochs_table(analysis: Analysis) -> Table | None:
     Between rare lines about steps, an epoch's time may be known by half of it only: it is left out.
     """
     known = analysis.epoch_times
+    if known is None:
+        return None
     epochs = [
         epoch
-        for epoch in (() if known is None else known.epochs)
+        for epoch in known.epochs
         if analysis.printed is None or epoch.precision_s < epoch.s / 2
     ]
-    if known is None or not epochs:
+    if not epochs:
         return None
     columns: dict[str, Iterable[str]] = {
         "Fit": [str(epoch.fit) for epoch in epochs],
