@@ -149,8 +149,10 @@ def read_spans(file: Readable, block_bytes: int = _BLOCK_BYTES) -> TraceSpans:
         if not tail:
             head = block[:HEAD_BYTES].partition(EVENT)[0]
         tail = (tail + block[-64:])[-64:]
-        collected.add(events(block))
-        collected.of_groups += _of_groups(block, _MOST_OF_GROUPS - len(collected.of_groups))
+        spans = events(block)
+        collected.add(spans)
+        if (spans.kind == DEVICE_COLLECTIVE).any():
+            collected.of_groups += _of_groups(block, _MOST_OF_GROUPS - len(collected.of_groups))
     thread = collected.training_thread
     operators, starting = thread.operators.unions()
     rank, world, host, base = (form.search(head) for form in (_RANK, _SIZE, _HOST, _BASE))
