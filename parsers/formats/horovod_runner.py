@@ -230,8 +230,8 @@ def _whole_job(log: Parsed, began: Timestamp | None, data: bytes) -> Parsed:
     log = replace(log, log=replace(log.log, facts=facts))
     if facts.get("known_from") != KNOWN_FROM_KERAS or not log.log.ended:
         return log
-    *_, last = _STAMPED.finditer(data)
-    timestamp = read_timestamp(last[1])
+    stamps = _STAMPED.findall(data)
+    timestamp = read_timestamp(stamps[-1]) if stamps else None
     return log if timestamp is None else with_end(log, max(0, timestamp.ns - first.ns))
 
 

@@ -146,6 +146,20 @@ def test_without_keras_times_timestamps_give_epochs_to_a_second_either_way(
     assert epoch_times_of(run).precision_s == pytest.approx(1.0)
 
 
+def test_a_repeat_whose_lines_lack_the_drivers_timestamps_has_no_known_end(tmp_path: Path) -> None:
+    text = "2019-11-06 01:00:00 - STDOUT - INFO - HOROVOD_CLUSTER - REPEAT 1\n"
+    for epoch in range(3):
+        for clock, line in ((0, f"Epoch {epoch + 1}/3"), (17, " - 17s - loss: 1.0160")):
+            label = f"Wed Nov  6 01:0{epoch + 1}:{clock:02} 2019[1,0]<stdout>:"
+            text += f"{label}{line}\n"
+    (tmp_path / EHEALTH).write_text(text)
+    (run,) = read(str(tmp_path))
+    assert epochs(run) == [(0, epoch, 17.0) for epoch in range(3)]
+    # The job began before its first epoch, and its last line has no timestamp of the driver.
+    assert run.fact("whole_job") is True
+    assert "end" not in run.intervals["kind"].to_pylist()
+
+
 def test_a_repeat_without_epochs_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     first, _, second = repeats().partition("2019-11-06 02:00:00")
     name = EHEALTH.replace("6982", "many").replace("0.001", "")
