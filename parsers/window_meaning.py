@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stallscope.arrays.stats import running_median
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from .window_durations import (
@@ -40,6 +41,8 @@ _LONGEST_RUNNING, _LINES_OF_RUNNING = 200, 1000
 _CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
 # Known meanings hold if they differ from the clock by this share at most, and others do not by less.
 _OFF = 0.05
+# The last step of a line stands for itself if it takes so many times what it takes in the lines near it.
+_ALONE, _NEAR = 5, 9
 
 
 class ClockCheck(NamedTuple):
@@ -294,3 +297,23 @@ def _between_last_steps(
         as_printed(lines, times, "mean"), np.arange(len(lines)), lines.since, step_s, data_s
     )
     return replace(windows, source="running", half_s=float(np.median(half)))
+
+
+def alone_if_long(seconds: Floats, since: Ints) -> Floats:
+    """Return means over the steps of lines of which only the last step's time is printed.
+
+    A much longer time than in the lines near it is that of its step alone: an evaluation, or the start.
+
+    Args:
+        seconds: the time of each line's last step.
+        since: the steps since the line before.
+    """
+    if len(since) != len(seconds):
+        return seconds
+    if len(seconds) < _NEAR:
+        usual = np.full(len(seconds), np.median(seconds))
+    else:
+        usual, middle = running_median(seconds, _NEAR), _NEAR // 2
+        # The first and the last ones are compared with as many lines as the others.
+        usual[:middle], usual[-middle:] = usual[middle], usual[-middle - 1]
+    return np.where(seconds > _ALONE * usual, (seconds + (since - 1) * usual) / since, seconds)

@@ -504,10 +504,20 @@ def test_the_batch_of_a_step_is_the_micro_batch() -> None:
         ),
         (b"use it like this:\n    loader = Loader(data, batch_size=1)\n", None),
         (b"args = Namespace(data='x', batch_size=6)\n", 6),
+        # A step has several micro-batches.
+        (b"Config(global_batch_size=96, device_batch_size=24, micro_batch_size=6)\n", 24),
+        (b"micro-batch-size: 6\n", 6),
     ],
 )
 def test_a_batch_size_is_one_that_training_has(said: bytes, batch: int | None) -> None:
     assert printed_settings(said, ranks=None).rank_batch == batch
+
+
+def test_the_batch_beside_that_of_micro_batches_is_that_of_all_ranks() -> None:
+    said = b"train_batch_size ............. 48\ntrain_micro_batch_size_per_gpu ... 3\n"
+    settings = printed_settings(said, ranks=8)
+    # Each step has two micro-batches.
+    assert (settings.rank_batch, settings.whole_batch) == (6, 48)
 
 
 def test_means_of_long_jobs_are_joined_until_they_are_precise() -> None:

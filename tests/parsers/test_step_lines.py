@@ -1250,6 +1250,43 @@ def test_names_of_loggers_may_be_longer_than_what_tells_figures_apart() -> None:
     assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S)
 
 
+def test_the_name_of_a_host_is_no_name_of_a_time() -> None:
+    lines = [
+        f"{at(n * STEP_S)} quick-time-runs-gpu-07:0 INFO [step={n}/900] loss=2.{n}"
+        for n in range(90)
+    ]
+    steps, ms = windows_of(read("\n".join(lines).encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S)
+
+
+def test_what_the_rest_of_a_job_is_estimated_to_take_is_no_time_of_steps() -> None:
+    # Read as milliseconds, the means of what 200 lines say is left are about the time of a line.
+    lines = [
+        f"{at(n * STEP_S)} Iters: {n}/2000 || loss: 2.{n}"
+        f" || Cost Time: {timedelta(seconds=int(n * STEP_S))}"
+        f" || Estimated Time: {timedelta(seconds=int((2000 - n) * STEP_S))}"
+        for n in range(10, 2001, 10)
+    ]
+    for text in ("\n".join(lines), "\n".join(lines).replace("Estimated Time", "Time")):
+        _, ms = windows_of(read(text.encode()))
+        assert ms == pytest.approx(1000 * STEP_S, rel=0.02)
+
+
+def test_the_time_of_a_lines_last_step_stands_for_the_steps_before_it() -> None:
+    slow, fast, evaluation = 9800.0, 640.0, 35_000.0
+    took = [
+        evaluation + usual if n % 25 == 0 else usual
+        for n in range(1, 201)
+        for usual in [slow if n <= 100 else fast]
+    ]
+    lines = [f"iter {10 * n}: loss 2.{n}, time {ms:.2f}ms" for n, ms in enumerate(took, 1)]
+    _, ms = windows_of(read("\n".join(lines).encode()))
+    # An evaluation is in the last of ten steps.
+    assert np.median(ms[:100]) == pytest.approx(slow)
+    assert ms[101:124] == pytest.approx(fast)
+    assert ms[[124, 149, 174, 199]] == pytest.approx(fast + evaluation / 10)
+
+
 def test_lines_that_become_less_frequent_have_no_lines_missing() -> None:
     numbers = [*range(1, 31), *range(100, 1100, 100)]
     text = "\n".join(f"{at(n * STEP_S)} step {n} loss 2.5" for n in numbers)

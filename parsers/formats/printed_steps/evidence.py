@@ -20,7 +20,7 @@ from ...lines.line_blocks import Column
 from ...lines.timestamp_columns import stamps_by
 from ...window_durations import Value
 from ...window_lines import HALF, MEASURED_HALF, decimals_of, half_unit
-from ...window_meaning import ClockCheck
+from ...window_meaning import ClockCheck, alone_if_long
 from .counters import (
     STAMPS,
     Clock,
@@ -45,7 +45,6 @@ _OF_ONE_LINE = 1.5  # times one line's: the sum over the steps of two lines is l
 _DAMAGED_S = 1e9
 _COARSEST = 0.03  # of times: coarser ones are left to the clock
 _ALIKE_PARTS = 0.8  # of lines: an evaluation is a part of some steps
-_SINGLE_LONG = 5  # times the usual: then the time of a line's last step stands for itself
 # The possible units of times without one, in seconds.
 _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
@@ -199,7 +198,7 @@ class _Lines(ComparedLines):
             values = self.sole.values[at]
             # A time that never changes is as precise as its text.
             half = min(half_unit(values), 0.5 * 10.0 ** -decimals_of(figure.text))
-            if half > _COARSEST * float(np.median(values)):
+            if half > _COARSEST * float(np.median(values)) or self._runs_down(values):
                 continue
             # In parentheses after the last step's is the mean.
             readings = {} if figure.in_parentheses else {"step": values * since, "total": values}
@@ -210,7 +209,8 @@ class _Lines(ComparedLines):
                 readings["rest"] = (values + self.sole.values[wait]) * since
             # Nobody prints the time of a step in minutes.
             possible = _UNITS_S if figure.word.order else _UNITS_S[:-1]
-            units = possible if figure.word.unit_s is None else (figure.word.unit_s,)
+            unit_s = 1.0 if figure.is_clock else figure.word.unit_s
+            units = possible if unit_s is None else (unit_s,)
             for meaning, seconds in readings.items():
                 if meaning == "total" and (since == 1).all():
                     continue
@@ -392,30 +392,18 @@ class _Lines(ComparedLines):
             time = _Time(at, self.figures[at].word.unit_s or 1.0, meaning, _UNCHECKED)
             fields = self._fields(time)
             if trainer.meaning.value == "last" and self.rows is self.sole:
-                fields["seconds"] = self._alone_if_long(fields["seconds"])
+                fields["seconds"] = alone_if_long(fields["seconds"], self.lines.since)
             check = f"are read as {trainer.name} prints them"
             value: Value = "total" if meaning == "total" else "mean"
             return self._of(fields, value, [check], (), trainer.meaning.known_from)
         return None
-
-    def _alone_if_long(self, seconds: Floats) -> Floats:
-        """Return means over the steps of lines of which only the last step's time is printed.
-
-        A much longer time is that of its step alone: an evaluation, or the start.
-        """
-        usual, since = float(np.median(seconds)), self.lines.since
-        if len(since) != len(seconds):
-            return seconds
-        mean = (seconds + (since - 1) * usual) / since
-        return np.where(seconds > _SINGLE_LONG * usual, mean, seconds)
 
     def _over_gaps(self, sums: Floats) -> Floats:
         """Return sums over all steps since the line before, where that line is missing."""
         since = self.lines.since
         if len(since) != len(sums):
             return sums
-        usual = float(np.median(since))
-        gaps = since > usual
+        gaps = since > (usual := float(np.median(since)))
         alone = gaps & (sums < _OF_ONE_LINE * float(np.median(sums[~gaps])))
         return np.where(alone, sums * since / usual, sums)
 

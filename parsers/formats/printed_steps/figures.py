@@ -45,8 +45,8 @@ _FIGURE = re.compile(
 )
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
 _OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
-# The start of the name of a figure.
-_NAME_STARTS = re.compile(r"[|;,{}\t\x1b]|\s{2,}| - |: (?=\S)|\) ")
+# The start of the name of a figure. ``shy-time-of-day-03`` is a host, without a figure.
+_NAME_STARTS = re.compile(r"[|;,{}\t\x1b]|\s{2,}| - |: (?=\S)|\) |(?:[A-Za-z]\w*-){3,}$")
 # A line that begins with a time without a date.
 _TIME_OF_DAY = re.compile(
     r"[\s\[(]{0,3}\d\d:[0-5]\d:[0-5]\d(?![\d:])(?!\W{1,3}(?:left|remain|to go|eta))"

@@ -49,9 +49,7 @@ PER_DEVICE = re.compile(rb"(?<![\d.])(\d{1,8}) per device\b")
 # The words before a batch size tell whose it is.
 _BEFORE_BYTES = 24
 _WHOLE = re.compile(rb"(?:global|total|effective)[_ -]?(?:train[_ -]?)?$")
-_OF_A_RANK = re.compile(
-    rb"(?:per[_ -](?:gpu|device|rank|replica|worker)|local|micro)[_ -]?(?:train[_ -]?)?$"
-)
+_OF_A_RANK = re.compile(rb"(?:per[_ -](?:gpu|device|rank|replica|worker)|local)[_ -]?(?:train_?)?$")
 _OTHER = re.compile(rb"(?:eval|val(?:id(?:ation)?)?|test|min|max)[_ -]?(?:(?:train|micro)[_ -]?)*$")
 # A call with a variable, which no settings print.
 _IN_CODE = re.compile(rb"\w\([a-z_][\w.]{0,40}, ")
@@ -409,7 +407,7 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
     """Read the settings of a log.
 
     A plain ``batch_size`` is that of one rank, as in Horovod's examples, unless another line has the
-    same number for all ranks.
+    same number for all ranks, or that of micro-batches, of which a step may have several.
 
     Args:
         data: the log.
@@ -417,6 +415,7 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
     """
     sizes = _batch_sizes(data[:HEAD_BYTES].lower())
     per_rank, whole, either = (sizes.get(whose) for whose in ("rank", "whole", "either"))
+    whole = either if whole is None and "micro" in sizes else whole
     if per_rank is None and either != whole:
         per_rank = either
     if ranks is not None:
@@ -424,11 +423,11 @@ def printed_settings(data: bytes, ranks: int | None) -> PrintedSettings:
             per_rank = whole // ranks
         if whole is None and per_rank is not None:
             whole = per_rank * ranks
-    return PrintedSettings(per_rank, whole, ranks)
+    return PrintedSettings(per_rank or sizes.get("micro"), whole, ranks)
 
 
 def _batch_sizes(head: bytes) -> dict[str, int]:
-    """Return the first batch size of a rank, of all ranks, and of unknown meaning."""
+    """Return the first batch size of a rank, of all ranks, of micro-batches, and of unknown meaning."""
     sizes: dict[str, int] = {}
     for match in chain(_SIZE.finditer(head), _OPTION.finditer(head)):
         line = head[head.rfind(b"\n", 0, match.start()) + 1 : match.start()]
@@ -438,8 +437,7 @@ def _batch_sizes(head: bytes) -> dict[str, int]:
             # nanoGPT prints its configuration first, and then what the command line overrides.
             if whose not in sizes or before.endswith(b"overriding: "):
                 sizes[whose] = size
-    of_a_device = PER_DEVICE.search(head) if b" per device" in head else None
-    if of_a_device is not None:
+    if b" per device" in head and (of_a_device := PER_DEVICE.search(head)):
         sizes.setdefault("rank", int(of_a_device[1]))
     return sizes
 
@@ -447,4 +445,6 @@ def _batch_sizes(head: bytes) -> dict[str, int]:
 def _whose(match: re.Match[bytes], before: bytes) -> str:
     if match["all"] or _WHOLE.search(before):
         return "whole"
+    if before.rstrip(b"_- ").endswith(b"micro"):
+        return "micro"
     return "rank" if match["per"] or _OF_A_RANK.search(before) else "either"

@@ -109,9 +109,9 @@ _PARTS = _set(
 _MEANS = _set("avg average mean running smoothed ema median")
 _DEVICES = _set("gpu gpus device chip rank worker core")
 # Figures of other work than a step's, and of what is left.
-_LEFT = _set("eta remaining remain left")
-_ELSEWHERE = _set(
-    "eta remaining remain left required eval evaluation val valid validation test save saving "
+_LEFT = _set("eta remaining remain left estimated estimate")
+_ELSEWHERE = _LEFT | _set(
+    "required eval evaluation val valid validation test save saving "
     "checkpoint ckpt download init compile compilation max min total_time limit timeout std seed "
     "version warmup py line pid skipped nan"
 )
