@@ -1902,6 +1902,22 @@ def test_states_of_ranks_that_cannot_be_told_apart_are_not_read() -> None:
     assert not PARSER.recognises("run.log", screen.text.encode())
 
 
+def test_the_first_of_two_bars_without_labels_is_unclear_if_it_takes_less_time() -> None:
+    screen = Screen()
+    for epoch in range(4):
+        screen.text += f"\n--- epoch {epoch} ---\n"
+        screen.run(40, 0.5)
+        for _ in range(3):
+            # Evaluations with batches of one.
+            screen.run(400, 0.05)
+    data = screen.text.encode()
+    assert not PARSER.recognises("run.log", data)
+    log = PARSER.parse("run.log", data)
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(500, rel=0.05)
+    assert any("counts to 40 is read, and the bar" in problem.what for problem in log.problems)
+
+
 def test_times_are_right_for_bars_that_are_drawn_seldom_and_round_down() -> None:
     screen = Screen()
     for epoch in range(3):

@@ -17,7 +17,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from ...work_lines import SETTING, WORK
 from .bar_states import BarLabel, BarOutput, BarStates, are_many
 from .figures import BAR
-from .vocabulary import OF_TRAINING
+from .vocabulary import OF_TRAINING, OTHER_WORK
 
 #: Texts about work between steps.
 WORKS = {work: re.compile(expression.encode()) for work, expression in WORK.items()}
@@ -31,6 +31,9 @@ _BEHIND_BYTES, _LINE_BYTES = 1 << 20, 400
 _OF_EPOCH, _RESULT = re.compile(rb"(?i)\bepoch|\bstep|\biter"), re.compile(rb"\d")
 # Longer texts between the ends of two passes have a line of other text.
 _LONGEST_BETWEEN, _LETTER = 1 << 12, re.compile(rb"[A-Za-z\d]")
+_TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
+_HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
+_BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
 # Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
 _EPOCH_LINES, _SHARE_NAMED = re.compile(rb"(?im)^\W{0,3}epoch\W{0,3}(\d{1,9})"), 0.9
 
@@ -101,6 +104,19 @@ def are_epochs(states: BarStates, text: bytes) -> bool:
     if (np.diff(states.done) <= 0).any() or not len(numbers) >= _SHARE_NAMED * total > 0:
         return False
     return max(numbers) in (total - 1, total)
+
+
+def is_of_training(text: bytes, bar: BarStates) -> bool:
+    """Whether the text around a bar without a label is a training's."""
+    begin, end = int(bar.begin[0]), int(bar.bracket[-1])
+    before = text[max(begin - _BEFORE_BYTES, 0) : begin]
+    lines = [line.strip() for line in before.decode("utf-8", "replace").splitlines()[-5:]]
+    headers = [match[1] or match[2] for line in lines if (match := _HEADER.search(line))]
+    if headers and OTHER_WORK.search(headers[-1].lower()):
+        return False
+    return bool(
+        _TRAINS.search(before) or _TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
+    )
 
 
 def finished_passes(text: bytes, states: BarStates) -> BarStates | None:

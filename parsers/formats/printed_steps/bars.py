@@ -8,7 +8,6 @@ evaluations are no steps, where a bar counts them, too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from .bar_evaluations import (
     are_epochs,
     evaluations_in,
     finished_passes,
+    is_of_training,
     seconds_of_evaluations,
     with_named_passes,
     without_evaluations,
@@ -35,17 +35,15 @@ from .rates import percent
 from .rows import without_stamps
 from .vocabulary import OF_TRAINING, OTHER_WORK
 
-_TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
-_HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
-_BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
 _FEWEST_STATES, _MOST_BARS, _MOST_RANKS, _MOST_ACCUMULATED = 4, 20, 4096, 32
 _UNIT_NS, _SHORTEST_S = 10**9, 20  # of elapsed times: those of shorter trainings are too coarse
 _AGREE = 1.15  # A bar's smoothed pace and rounded elapsed times agree up to this ratio.
 _SHARE_ALIKE = 0.9  # of numbers, which bars of several ranks show equally often
 _MOST_NEW = 0.55  # of states differ from those before if a bar is drawn twice for each step
 _COMPLETE = 0.98  # of the total: a fit that ends before was cut off, if others do not
-# Epochs differ in length by at most the first share; a bar with the other share of time may be chosen.
-_LENGTHS_ALIKE, _AS_LONG = 0.1, 0.5
+# Epochs differ in length by at most the first share; a bar with the second share of time may be chosen,
+# and one with less than the third is none of a training.
+_LENGTHS_ALIKE, _AS_LONG, _SHORT = 0.1, 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,11 @@ class _Bar:
         return max(chain.states.seconds for chain in self.chains)
 
     @property
+    def passes(self) -> int:
+        """Return how many times it counts."""
+        return int((np.diff(self.main.states.done) < 0).sum()) + 1
+
+    @property
     def is_training(self) -> bool:
         """Whether its label has a word of a training."""
         return bool(OF_TRAINING.search(self.label.words))
@@ -103,11 +106,12 @@ def bars_in(data: bytes, size: int | None) -> Evidence | None:
     bars = list(_bars(output, size)) if output.labels else []
     if not bars:
         return None
-    bar, note = _chosen(bars)
+    bar, note, is_clear = _chosen(bars)
     if not bar.label.words and are_epochs(bar.main.states, output.text):
         bar = replace(bar, label=bar.label._replace(counts="epoch"))
     evidence = _of_epochs(bar) if bar.label.counts == "epoch" else _of_steps(bar, output)
-    return evidence and replace(evidence, notes=(*evidence.notes, *note))
+    checks = evidence.checks if evidence and is_clear else ()
+    return evidence and replace(evidence, checks=checks, notes=(*evidence.notes, *note))
 
 
 # -- the bars --------------------------------------------------------------------------------------
@@ -124,7 +128,7 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
     passed = np.cumsum(np.where(evaluations_in(output), _FEWEST_STATES, 1))
     for label, total, rows in _groups(output)[:_MOST_BARS]:
         bar = output.states.chosen(rows)
-        if not label.words and not output.is_labelled and not _is_of_training(output.text, bar):
+        if not label.words and not output.is_labelled and not is_of_training(output.text, bar):
             continue
         between = np.diff(passed[rows], prepend=passed[rows[:1]] - 1) - 1
         by_rank = np.argsort(bar.rank, kind="stable")
@@ -160,32 +164,25 @@ def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
     return sorted(groups, key=lambda group: -len(group[2]))
 
 
-def _is_of_training(text: bytes, bar: BarStates) -> bool:
-    """Whether the text around a bar without a label is a training's."""
-    begin, end = int(bar.begin[0]), int(bar.bracket[-1])
-    before = text[max(begin - _BEFORE_BYTES, 0) : begin]
-    lines = [line.strip() for line in before.decode("utf-8", "replace").splitlines()[-5:]]
-    headers = [match[1] or match[2] for line in lines if (match := _HEADER.search(line))]
-    if headers and OTHER_WORK.search(headers[-1].lower()):
-        return False
-    return bool(
-        _TRAINS.search(before) or _TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
-    )
+def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str], bool]:
+    """Return the bar of the training: by words of its label, then by its time, and a note on others.
 
-
-def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str]]:
-    """Return the bar of the training: by words of its label, then by its time, and a note on others."""
+    Also return whether that is clear: without labels, an evaluation that takes longer comes later.
+    """
     bar = max(bars, key=lambda each: (each.label.counts != "epoch", each.is_training, each.seconds))
+    first = min(bars, key=lambda each: int(each.main.states.begin[0]))
+    is_clear = first is bar or bool(first.label.words or bar.label.words) or first.passes == 1
+    is_clear |= first.seconds < _SHORT * bar.seconds
+    bar = bar if is_clear else first
     rest = [each for each in bars if each is not bar and each.label.counts != "epoch"]
     rest = [each for each in rest if each.seconds >= _AS_LONG * bar.seconds]
     for inner in rest:
         outer_steps = len(np.unique(bar.main.states.done))
-        passes = (np.diff(inner.main.states.done) < 0).sum() + 1
-        if abs(passes - outer_steps) <= 1 and inner.total > min(bar.total, _MOST_ACCUMULATED):
+        if abs(inner.passes - outer_steps) <= 1 and inner.total > min(bar.total, _MOST_ACCUMULATED):
             # Each step of the outer bar is an epoch of the inner one.
-            return inner, ()
+            return inner, (), is_clear
     rest = [each for each in rest if each.is_training == bar.is_training]
-    return bar, [f"{bar.name} is read, and {rest[0].name} is not"] if rest else []
+    return bar, [f"{bar.name} is read, and {rest[0].name} is not"] if rest else [], is_clear
 
 
 # -- the states of a rank --------------------------------------------------------------------------
