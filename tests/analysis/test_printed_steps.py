@@ -587,6 +587,22 @@ def test_evaluations_that_end_most_epochs_end_all(tmp_path: Path) -> None:
     assert "with what the first steps of an epoch take longer than others" in evidence
 
 
+def test_evaluations_in_most_lines_that_name_them_are_in_all(tmp_path: Path) -> None:
+    """Steps of a line vary by as much as an evaluation takes."""
+    now, lines, chance = START, [], np.random.default_rng(5)
+    for step in range(100, 8001, 100):
+        now += timedelta(seconds=100 * 0.5 * float(np.exp(chance.normal(0, 0.05))))
+        lines.append(f"{now}: Step [{step}] train Loss : 0.5")
+        if step % 200 == 0 and step < 8000:
+            now += timedelta(seconds=15)
+            lines.append(f"{now}: Step [{step}] val Loss : 0.6")
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    (pauses,) = printed_in(analyse(run)).pauses
+    assert (pauses.kind, pauses.number) == ("validation", 39)
+    assert pauses.seconds == pytest.approx(39 * 15, rel=0.1)
+
+
 def test_times_of_some_steps_leave_no_pauses(tmp_path: Path) -> None:
     rng, lines, now = np.random.default_rng(2), [], START
     for step in range(10, 2010, 10):

@@ -392,6 +392,9 @@ REFUSED = {
             "timestamp": BEGAN_S + at.end,
         }
     ),
+    "100 lines about epochs could be read, but nothing else": "\n".join(
+        f"Epoch: {n} | Epoch Time: {14.5 + n % 7 / 10:.2f} s" for n in range(1, 101)
+    ),
     "nothing else in the log confirms their times": table(
         "step,loss,elapsed", lambda at: f"{at.step},1.5,{at.end}"
     ),

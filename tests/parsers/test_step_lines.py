@@ -1080,7 +1080,7 @@ def test_the_days_until_a_job_goes_on_are_those_of_no_step(
     assert analysis.printed.step.mean == pytest.approx(1000 * STEP_S, rel=0.02)
     assert not analysis.printed.pauses
     assert len(run.logs[0].facts["steps_after_restart"]) == 1
-    assert "the program started again 1 time" in " ".join(each.what for each in run.problems)
+    assert "a program started again 1 time" in " ".join(each.what for each in run.problems)
 
 
 @pytest.mark.parametrize("trainer", ["timestamps", "epochs", "rates", "JSON"])

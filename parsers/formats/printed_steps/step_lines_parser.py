@@ -361,9 +361,9 @@ def lacking(data: bytes) -> str:
         logs_by("", data, evidence)
     except UnreadableError as error:
         return f"{present}no times of steps can be read from its lines: {str(error).lstrip(': ')}"
-    lines = len(evidence.columns["timed"])
+    lines, of = len(evidence.columns["timed"]), "epochs" if evidence.of_epochs else "steps"
     return (
-        f"{present}{lines:,} lines about steps could be read, but nothing else in the log confirms "
+        f"{present}{lines:,} lines about {of} could be read, but nothing else in the log confirms "
         f"their times: --read-as {StepLinesParser.name} reads them nevertheless"
     )
 

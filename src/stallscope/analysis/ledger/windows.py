@@ -318,9 +318,7 @@ def _windows_of(
 def _named_work(
     logs: Sequence[Log], windows: RankWindows
 ) -> tuple[tuple[Bools, Bools], RankWindows, Bools]:
-    """Return marks of windows in which lines name validation, and checkpoints; the windows with their
-    trainings; and marks of the program's starts.
-    """
+    """Return marks of named validation and checkpoints, windows with trainings, and marks of starts."""
     validates, saves, restarts, begins = (
         np.isin(
             windows.step + windows.steps,
@@ -345,8 +343,10 @@ def _long_windows(
     an epoch take long as its loader starts.
     """
     excluded, over = named[0] | named[1], windows.ms - usual
-    marked = excluded & ~windows.begins_epoch | restarts
-    return marked & unusual(over, usual, robust_sd(over[~excluded]))
+    within = excluded & ~windows.begins_epoch
+    long = (within | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
+    # What takes long in most windows that name it does in all, also where their steps were quick.
+    return long | within & (over > 0) & (long[within].sum() > _MOST_NAMED * within.sum())
 
 
 class _Gaps(NamedTuple):
