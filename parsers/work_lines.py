@@ -40,10 +40,11 @@ SETTING = (
 )
 # Texts of any such line.
 _WORK_NEEDLES = tuple(map(Needle, (b"val", b"Val", b"test", b"Test", b"sav", b"Sav")))
-#: The field with the number of restarts up to each line.
-RESTART = "restart"
+#: The field with the number of restarts up to each line, and that with how often more lines than usual
+#: are between two.
+RESTART, OTHER = "restart", "other"
 #: Work between steps; a field of its name has the number of lines about it up to each line.
-WORK_BETWEEN = (*WORK, RESTART)
+WORK_BETWEEN = (*WORK, RESTART, OTHER)
 # If a larger share of lines about steps names other work, it is a figure of steps.
 _MOST_WORK = 0.5
 # The number of lines about other work, or before the first step, that are compared, and the bytes that
@@ -69,6 +70,8 @@ class WorkLines:
     def __init__(self) -> None:
         self._works = {work: _Work(expression) for work, expression in WORK.items()}
         self._starts = ProgramStarts()
+        # The lines since the last one about steps.
+        self._others = 0
 
     def counts(self, lines: Lines, steps: Ints) -> dict[str, Ints]:
         """Return the number of lines about each work up to each line about steps.
@@ -82,7 +85,7 @@ class WorkLines:
             np.concatenate([block.lines_of(block.places(text)) for text in _WORK_NEEDLES])
         )
         at = at[at < len(lines.start)]
-        starts = self._starts.counts(lines, steps)
+        starts = self._starts.counts(lines, steps) | {OTHER: self._between(lines, steps)}
         if not len(at):
             works = {work: counter.count_none(steps) for work, counter in self._works.items()}
             return {**works, **starts}
@@ -95,10 +98,19 @@ class WorkLines:
         works = {work: counter.count(texts, at, steps) for work, counter in self._works.items()}
         return {**works, **starts}
 
+    def _between(self, lines: Lines, steps: Ints) -> Ints:
+        """Return the number of lines between each line about steps and the one before."""
+        edges = np.concatenate([[-1 - self._others], steps])
+        self._others = len(lines.start) - 1 - int(edges[-1])
+        return np.diff(edges) - 1
+
     def settled(self, columns: Mapping[str, Column]) -> dict[str, Column]:
         """Take the lines before the first step that are no work out of the counts of all blocks."""
         works = {work: columns[work] - counter.wrong for work, counter in self._works.items()}
-        return {**self._starts.settled(columns), **works}
+        others = columns[OTHER] > np.median(columns[OTHER])
+        # What a program prints before its first step is no work between steps.
+        others[:1] = False
+        return {**self._starts.settled(columns), **works, OTHER: np.cumsum(others)}
 
 
 class _Work:

@@ -67,8 +67,8 @@ _COUNTED = {"workers": "worker", "slots": "slot", "resets": "time"}
 _MOST_TENSORS = 6
 # Lines about steps, of which a few may be printed late.
 _STEP_LINE = re.compile(
-    rb"(?i)(?<!\*\*\* )(?:step|iter(?:ation)?|epoch|batch|loss)\]?[\"']?[ :=#\[]{1,12}\d"
-    rb"|\d/\d{1,9} \[\d+:\d\d"
+    rb"(?i)(?<!\*\*\* )(?:steps?|iter(?:ation)?s?|itrs?|epochs?|batch(?:es)?|updates?|loss(?:es)?)"
+    rb"\]?[\"']?[ :=#\[]{1,12}\d|\[ {0,6}\d{1,9}/\d{1,9}\]|\d/\d{1,9} \[\d+:\d\d"
 )
 _MOST_LATE = 10
 # Messages are searched for in so many bytes; labels may have cut a few.

@@ -603,6 +603,29 @@ def test_evaluations_in_most_lines_that_name_them_are_in_all(tmp_path: Path) -> 
     assert pauses.seconds == pytest.approx(39 * 15, rel=0.1)
 
 
+@pytest.mark.parametrize(("line", "number"), [("[*] psnr {:.2f}", 11), ("", 0)])
+def test_other_lines_before_a_long_one_tell_of_a_pause(
+    tmp_path: Path, line: str, number: int
+) -> None:
+    """They name no work that is known; without them, slow steps are nothing else."""
+    now, lines, chance = START, ["loading data"], np.random.default_rng(6)
+    for step in range(50, 6001, 50):
+        now += timedelta(seconds=50 * 0.036 * float(chance.uniform(0.95, 1.05)))
+        lines.append(f"{now} iter {step} loss {2 - step / 6000:.4f}")
+        if step % 500 == 0:
+            now += timedelta(seconds=60 * float(chance.uniform(0.9, 1.1)))
+            lines += [f"{now} {line}".format(20 + step / 600)] * bool(line)
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read(str(tmp_path / "train.log"))
+    steps = printed_in(analyse(run))
+    assert [(pauses.kind, pauses.number) for pauses in steps.pauses] == [("unnamed", 11)] * (
+        number > 0
+    )
+    if number:
+        assert steps.pauses[0].seconds == pytest.approx(11 * 60, rel=0.05)
+        assert steps.step.mean == pytest.approx(36, rel=0.02)
+
+
 def test_times_of_some_steps_leave_no_pauses(tmp_path: Path) -> None:
     rng, lines, now = np.random.default_rng(2), [], START
     for step in range(10, 2010, 10):

@@ -356,6 +356,35 @@ def test_a_word_alone_tells_an_end_unless_the_training_goes_on(line: str, after:
 
 @pytest.mark.parametrize(
     "line",
+    [
+        "Steps : {}, s/b : 0.4",
+        "Epochs: {} lr: 0.1",
+        "updates={} wps=300",
+        "[ 7/90][ {}/1000] lr: 0.1",
+        "Batches [{}] lr: 0.1",
+    ],
+)
+def test_a_start_that_fails_is_no_end_of_the_training_that_follows(line: str) -> None:
+    """Programs name their steps in many ways."""
+    failed = "run.sh: line 12:  4711 Killed          python train.py\n"
+    trained = "".join(line.format(n) + "\n" for n in range(100, 1000, 50))
+    (event,) = events(f"batch_size=16\n{failed}batch_size=16\n{trained}")
+    assert event.followed
+    (event,) = events(f"batch_size=16\n{trained}{failed}")
+    assert not event.followed
+
+
+def test_what_a_launcher_reported_of_a_start_that_failed_is_a_warning(tmp_path: Path) -> None:
+    failed = "run.sh: line 12:  4711 Killed          python train.py\n"
+    (tmp_path / "out.txt").write_text(f"{failed}{steps(0, 100)}")
+    (run,) = read(str(tmp_path))
+    finding = next(each for each in analyse(run).findings if each.code == "ranks_exited")
+    assert finding.severity == "warning"
+    assert finding.evidence.endswith("Steps followed.")
+
+
+@pytest.mark.parametrize(
+    "line",
     ["Killed 3 enemies", "enemies: Killed", "Killed, 0.1", "status\tTerminated", "  [Killed]"],
 )
 def test_a_word_among_others_tells_no_end(line: str) -> None:

@@ -235,12 +235,13 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
         ranks = sorted({rank for event in exits for rank in records.run.ranks_of(event)})
         # A process that left no log is known by its number only.
         who = ranks_in_words(ranks) if ranks else "a process"
+        resumed = all(event.followed for event in exits)
         yield Finding(
             "ranks_exited",
-            "error",
+            "warning" if resumed else "error",
             f"The launcher reported that {who} failed",
             f"{clipped(exits[0].what)}, in {_files(exits)}: when one rank fails, the launcher stops the "
-            "others.",
+            f"others.{' Steps followed.' if resumed else ''}",
             (Advice("Read the end of that rank's output", detail=": it contains the error"),),
         )
 

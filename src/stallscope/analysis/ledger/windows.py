@@ -18,13 +18,13 @@ from stallscope.run import Log, Run
 
 # Windows whose numbers of steps differ by more than this factor count by their steps.
 _ALIKE = 2
-# The kind of rows that hold windows.
-_WINDOW = "window"
+_WINDOW = "window"  # the kind of rows that hold windows
 
 #: The usual value is taken over this many windows.
 AROUND = 25
 # If more windows follow such lines, the lines name something else.
 _MOST_NAMED = 0.5
+_LONG_OTHER = 3  # times the usual window: lines of other kinds before it tell of other work
 # A pause between windows is longer than this share of a window (the second one where an epoch ends),
 # and than so many units of timestamps.
 _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
@@ -32,8 +32,7 @@ _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
 _OVERLAPPING, _OVERLAPS_OF_GAP = 0.05, 3
 # A pause of a kind is so many times the usual one at most, or so long.
 _STOP, _STOP_NS = 20, 600 * 10**9
-# Lines are missing where so many times as many steps as usual are between two of them.
-_MISSING = 20
+_MISSING = 20  # times as many steps as usual are between two lines: some are missing
 # The first pause contains the start of the job if it is so many times a usual one.
 _LONG_FIRST = 1.5
 
@@ -276,11 +275,11 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     windows = _windows_of(rank, rows, steps, np.zeros_like(steps), begin, end)
     windows = replace(windows, step=windows.step - steps)
     named, windows, restarts = _named_work(logs, windows)
-    usual = usual_without(windows.ms, named[0] | named[1], AROUND)
+    usual = usual_without(windows.ms, np.any(named, axis=0), AROUND)
     long = _long_windows(windows, usual, named, restarts)
     gaps = _gaps(logs, windows, np.append(0, begin[1:] - end[:-1]), usual, restarts)
     shown = gaps.ns > gaps.least
-    for work in named:
+    for work in named[:2]:
         # What ends most epochs ends all, also where steps varied by more than it takes.
         in_epochs = work & windows.begins_epoch & (gaps.ns > 0)
         if in_epochs.any() and shown[in_epochs].mean() > _MOST_NAMED:
@@ -317,36 +316,37 @@ def _windows_of(
 
 def _named_work(
     logs: Sequence[Log], windows: RankWindows
-) -> tuple[tuple[Bools, Bools], RankWindows, Bools]:
-    """Return marks of named validation and checkpoints, windows with trainings, and marks of starts."""
-    validates, saves, restarts, begins = (
+) -> tuple[Sequence[Bools], RankWindows, Bools]:
+    """Return marks of validation, checkpoints, other work; windows with trainings; marks of starts."""
+    validates, saves, restarts, begins, others = (
         np.isin(
             windows.step + windows.steps,
             [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
         )
-        for kind in ("validation", "checkpoint", "restart", "training")
+        for kind in ("validation", "checkpoint", "restart", "training", "other")
     )
     windows = replace(windows, training=np.cumsum(begins | restarts))
+    others &= windows.ms > _LONG_OTHER * np.median(windows.ms)
     # A program that starts prints settings of evaluations, and its first step takes long.
-    named = validates & ~restarts, saves & ~restarts
-    if (named[0] | named[1]).mean() > _MOST_NAMED:
-        named = np.zeros(len(windows), bool), np.zeros(len(windows), bool)
+    named = [marks & ~restarts for marks in (validates, saves, others)]
+    if np.any(named, axis=0).mean() > _MOST_NAMED:
+        named = [np.zeros(len(windows), bool)] * 3
     return named, windows, restarts
 
 
 def _long_windows(
-    windows: RankWindows, usual: Floats, named: tuple[Bools, Bools], restarts: Bools
+    windows: RankWindows, usual: Floats, named: Sequence[Bools], restarts: Bools
 ) -> Bools:
     """Mark windows that contain work, by their lines and by their time.
 
-    The first step of a start takes as long as that of the job, which is its warm-up; the first ones of
-    an epoch take long as its loader starts.
+    The first step of a start is its warm-up; the first ones of an epoch wait for its loader.
     """
-    excluded, over = named[0] | named[1], windows.ms - usual
+    excluded, over = np.any(named, axis=0), windows.ms - usual
     within = excluded & ~windows.begins_epoch
-    long = (within | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
+    long: Bools = (within | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
     # What takes long in most windows that name it does in all, also where their steps were quick.
-    return long | within & (over > 0) & (long[within].sum() > _MOST_NAMED * within.sum())
+    long[within] |= (over[within] > 0) & (long[within].sum() > _MOST_NAMED * within.sum())
+    return long
 
 
 class _Gaps(NamedTuple):
