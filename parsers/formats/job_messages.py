@@ -71,10 +71,13 @@ _STEP_LINE = re.compile(
     rb"\]?[\"']?[ :=#\[]{1,12}\d|\[ {0,6}\d{1,9}/\d{1,9}\]|\d/\d{1,9} \[\d+:\d\d"
 )
 _MOST_LATE = 10
-# Messages are searched for in so many bytes; labels may have cut a few.
-_BEFORE_BYTES, _MOST_MISSED = 64 << 20, 20
-# Longer lists of ranks are damage.
-_MOST_RANKS = 1 << 14
+# Lines that a program prints when it starts, of which so many come again when it starts again.
+_START_BYTES, _FEWEST_OF_START = 64 << 10, 2
+_BEGUN = re.compile(rb"%b|(?:traceback|error)\b" % _STEP_LINE.pattern)
+_TROUBLE = re.compile(rb"(?i)traceback|error|warning|\A\s")
+_NOT_WORDS = re.compile(rb"[^a-zA-Z]+")
+# Messages are searched for in so many bytes; labels may have cut a few. Longer lists are damage.
+_BEFORE_BYTES, _MOST_MISSED, _MOST_RANKS = 64 << 20, 20, 1 << 14
 # The same message at another time is another event.
 _APART_NS = 3_600 * 10**9
 # Messages that are quoted where a text has no steps.
@@ -185,12 +188,15 @@ class _Reader:
 def _followed_by_steps(texts: Sequence[bytes], data: bytes) -> list[bool]:
     """Return for each message whether more lines about steps follow it than may be printed late.
 
+    Behind lines that the program printed at its start as well, any are enough.
+
     Args:
         texts: the messages in order; empty for one without a text.
         data: the whole file.
     """
-    at, late, missed = len(data), 0, 0
-    followed = []
+    at, late, missed, followed = len(data), 0, 0, list[bool]()
+    head = data[:_START_BYTES]
+    start = _words(head[: begun.start() if (begun := _BEGUN.search(head)) else len(head)])
     for text in reversed(texts):
         begin = -1
         if text and late <= _MOST_LATE and missed < _MOST_MISSED:
@@ -199,8 +205,17 @@ def _followed_by_steps(texts: Sequence[bytes], data: bytes) -> list[bool]:
         if begin >= 0:
             late += sum(1 for _ in islice(_STEP_LINE.finditer(data, begin, at), _MOST_LATE + 1))
             at = begin
+            step = _STEP_LINE.search(data, begin) if 0 < late <= _MOST_LATE else None
+            again = start & _words(data[begin : step.start()][-_START_BYTES:]) if step else ()
+            late = _MOST_LATE + 1 if len(again) >= _FEWEST_OF_START else late
         followed.append(late > _MOST_LATE)
     return followed[::-1]
+
+
+def _words(text: bytes) -> set[bytes]:
+    """Return the words of lines that are not about trouble and have two or more."""
+    lines = (_NOT_WORDS.sub(b" ", line) for line in text.splitlines() if not _TROUBLE.search(line))
+    return {words for line in lines if b" " in (words := line.strip())}
 
 
 def _without_repeated(events: Iterable[Event]) -> list[Event]:

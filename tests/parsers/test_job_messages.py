@@ -538,3 +538,38 @@ def test_damaged_ranges_of_ranks_end() -> None:
     ranges = ",".join(f"{first}-{first + 19_999}" for first in range(0, 200_000, 20_000))
     (event,) = job_events("log", f"srun: error: node0: tasks {ranges}: Killed\n".encode())
     assert len(event.ranks) == 1 << 14
+
+
+BEGINS = "Reading the settings of the training\nBuilding a network with 50 layers\n"
+FAILS = (
+    "Traceback (most recent call last):\n"
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    "srun: error: node-3: task 1: Exited with exit code 1\n"
+)
+
+
+def few_steps(count: int) -> str:
+    return "".join(
+        f"2026-11-21 02:28:{4 * n:02},000 iter {10 * n}/80 iter_time: 0.40{n % 3}s loss: 2.{n}\n"
+        for n in range(1, count + 1)
+    )
+
+
+@pytest.mark.parametrize("before", [0, 6], ids=["its first start", "after steps"])
+def test_a_failure_before_another_start_with_few_steps_is_not_the_end(
+    tmp_path: Path, before: int
+) -> None:
+    text = BEGINS + few_steps(before) + FAILS + BEGINS + few_steps(8)
+    assert all(event.followed for event in events(text))
+    analysis = analysed(tmp_path, text)
+    assert analysis.stopped is None
+    exited = {finding.code: finding for finding in analysis.findings}["ranks_exited"]
+    assert exited.severity == "warning"
+    assert "Steps followed" in exited.evidence
+    assert "stops the others" not in exited.evidence
+
+
+def test_steps_that_are_printed_late_do_not_follow_a_failure() -> None:
+    """Another rank's end, and what it prints there, is no start."""
+    text = BEGINS + few_steps(8) + FAILS + "Closing the network\n" + FAILS + few_steps(4)
+    assert not any(event.followed for event in events(text))

@@ -2415,6 +2415,20 @@ def test_nothing_is_compared_across_starts_of_a_program(tmp_path: Path) -> None:
     assert "with the time between 3 starts" in job_total(analysis)
 
 
+def test_without_timestamps_nothing_is_said_of_the_time_between_starts(tmp_path: Path) -> None:
+    lines: list[str] = []
+    for first, last in ((10, 200), (200, 500)):
+        lines += ["batch_size: 64", *START]
+        lines += [
+            f"iter: {n}, batch_cost: 0.{40 + n // 10 % 3}, ips: {64 / (0.4 + n // 10 % 3 / 100):.4f}"
+            for n in range(first, last, 10)
+        ]
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    (run,) = read_place(str(tmp_path), read_as="step-lines")
+    assert run.fact("steps_after_restart")
+    assert "starts" not in job_total(analyse(run))
+
+
 @pytest.mark.parametrize("fast", [60, 600], ids=["a spell", "half of the steps"])
 def test_steps_that_are_as_slow_as_usual_again_did_not_become_slower(
     tmp_path: Path, fast: int

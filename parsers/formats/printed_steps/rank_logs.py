@@ -155,6 +155,8 @@ def _log(
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
         facts["step_numbers"] = lines.numbers
+    if lines.jumps.any():
+        facts["lacks_lines"] = True
     if lines.of("steps") is not None:
         facts["epoch_steps"] = int(lines.columns["steps"].max())
     if lines.epochs is not None:

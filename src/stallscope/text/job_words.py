@@ -173,8 +173,11 @@ def job_total(analysis: Analysis) -> str:
         return total
     if analysis.printed is None and not known.epochs:
         return "not known"
-    restarts = len(analysis.run.fact("steps_after_restart") or ())
-    between = f", with the time between {restarts + 1:,} starts" if restarts else ""
+    # Without timestamps nothing tells how long it took to start again.
+    is_timed = analysis.run.fact("stamp_precision_ms") is not None
+    restarts = len(analysis.run.fact("steps_after_restart") or ()) if is_timed else 0
+    what = "parts of the log" if analysis.run.fact("lacks_lines") else "starts"
+    between = f", with the time between {restarts + 1:,} {what}" if restarts else ""
     return f"at least {total}{between}"
 
 

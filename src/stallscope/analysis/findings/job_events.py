@@ -37,6 +37,7 @@ class Failure:
         return self.severity == "error"
 
 
+_RESUMED = " Steps followed."
 _RESUME = "Start the job again from its last checkpoint"
 _FIRST_FAILURE = "Look for the rank that ended first: the others report it"
 #: Events that end jobs, the likeliest causes of the others first.
@@ -96,8 +97,7 @@ def job_failed(records: Records) -> Iterator[Finding]:
             kind,
             "warning" if resumed and failure.is_fault else failure.severity,
             failure.title + (f" on {ranks_in_words(ranks)}" if ranks else ""),
-            f"{capitalised(sentences)}, in {_files(events)}."
-            + (" Steps followed." if resumed else ""),
+            f"{capitalised(sentences)}, in {_files(events)}." + (_RESUMED if resumed else ""),
             (Advice(failure.advice),),
         )
 
@@ -172,7 +172,7 @@ def collectives_timed_out(records: Records) -> Iterator[Finding]:
         "collectives_timed_out",
         "warning" if resumed else "error",
         f"{FAILURES['collective_timeout'].title}{who}",
-        f"{timeout.evidence} Reported in {_files(events)}.",
+        f"{timeout.evidence} Reported in {_files(events)}.{_RESUMED if resumed else ''}",
         (Advice(FAILURES["collective_timeout"].advice),),
     )
 
@@ -240,8 +240,12 @@ def ranks_exited(records: Records) -> Iterator[Finding]:
             "ranks_exited",
             "warning" if resumed else "error",
             f"The launcher reported that {who} failed",
-            f"{clipped(exits[0].what)}, in {_files(exits)}: when one rank fails, the launcher stops the "
-            f"others.{' Steps followed.' if resumed else ''}",
+            f"{clipped(exits[0].what)}, in {_files(exits)}"
+            + (
+                f".{_RESUMED}"
+                if resumed
+                else ": when one rank fails, the launcher stops the others."
+            ),
             (Advice("Read the end of that rank's output", detail=": it contains the error"),),
         )
 
