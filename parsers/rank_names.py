@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
+from stallscope.run import FROM_LABELS
+
 from .base import MOST_RANKS
 from .launcher_output import labels_of
 
@@ -175,11 +177,10 @@ _RANKS_HOSTS = (
 )
 _LETTER = re.compile(rb"[a-z0-9]")
 #: Sources of the number of ranks, and of a file's rank.
-FROM_TEXT, FROM_NAME, FROM_FILES, FROM_LABELS, FROM_MLPERF = (
+FROM_TEXT, FROM_NAME, FROM_FILES, FROM_MLPERF = (
     "what the log says",
     "the log's name",
     "files of the ranks",
-    "ranks of the lines",
     "MLPerf's metadata",
 )
 # By then, launchers have labelled lines of all ranks.

@@ -23,7 +23,7 @@ from itertools import groupby
 from typing import ClassVar
 
 from stallscope.errors import UnreadableError
-from stallscope.run import Problem
+from stallscope.run import FROM_LABELS, Problem
 
 from ..base import Parsed, Parser
 from ..epochs_only import (
@@ -35,7 +35,7 @@ from ..epochs_only import (
     rounded_to,
     with_epochs,
 )
-from ..rank_names import FROM_LABELS, rank_in
+from ..rank_names import rank_in
 from .keras_epoch_lines import KerasOutput, PrintedEpoch, has_epochs, outputs_by_rank
 
 KNOWN_FROM = "what Keras printed"
@@ -107,6 +107,7 @@ def _facts(epochs: Sequence[PrintedEpoch], timed: bool, first: int) -> dict[str,
         "precision": f"epochs, to {rounded_to(2 * half)}",
         "epoch_precision_ms": half,
         "first_epoch": epochs[0].epoch,
+        "epoch_base": 1,
         "validation_in_epochs": _validated(epochs),
     } | clock_facts(epochs[0].timestamp if timed else None, first)
     counts = {epoch.count for epoch in epochs}

@@ -35,7 +35,7 @@ from stallscope.arrays import arrow
 from stallscope.arrays.stats import passes
 from stallscope.arrays.types import Ints
 from stallscope.errors import UnreadableError, UsageError
-from stallscope.run import Problem
+from stallscope.run import FROM_LABELS, Problem
 
 from ..base import PATTERN, Parsed, Parser
 from ..epochs_only import (
@@ -60,7 +60,7 @@ from ..launcher_output import (
 from ..lines.line_blocks import Column
 from ..lines.timestamp_columns import joined_columns, moments_of, timestamp_at
 from ..lines.timestamps import MOMENT
-from ..rank_names import FROM_LABELS, rank_in
+from ..rank_names import rank_in
 from ..window_lines import HALF, by_rank, decimals_of
 from ..work_lines import WorkLines
 from .printed_steps import NO_RANK, Meaning, logs_of, with_year_note

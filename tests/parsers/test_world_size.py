@@ -15,6 +15,7 @@ from stallscope.parsers.rank_names import StatedRanks, hosts_of_ranks, stated_ra
 from stallscope.parsers.runs import epoch_runs
 from stallscope.parsers.runs.reading import Reading
 from stallscope.run import Run
+from stallscope.text.job_words import number_of_ranks, ranks_and_hosts
 
 KERAS = "".join(
     f"Epoch {epoch}/2\n78/78 - {16 + epoch}s - 218ms/step - loss: 1.9\n" for epoch in (1, 2)
@@ -242,6 +243,8 @@ def test_ranks_that_print_no_steps_are_counted(tmp_path: Path, label: str) -> No
     (tmp_path / "out.txt").write_text(loading + of_rank_0)
     (run,) = read(str(tmp_path))
     assert (run.fact("size"), run.fact("size_from")) == (4, "ranks of the lines")
+    # Another rank may have printed nothing at all.
+    assert number_of_ranks(run) == ranks_and_hosts(analyse(run)) == "at least 4 ranks"
     # Not if some rank has no line: the numbers may be of something else.
     (tmp_path / "out.txt").write_text(loading.replace(label.format(2), label.format(9)) + of_rank_0)
     (run,) = read(str(tmp_path))

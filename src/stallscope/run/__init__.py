@@ -16,6 +16,7 @@ from .events import (
     Series,
 )
 from .log import (
+    FROM_LABELS,
     INTERVALS_SCHEMA,
     STEPS_SCHEMA,
     TIMESTAMPS,
@@ -29,6 +30,7 @@ from .log import (
 from .run import IncompleteRank, Run, newest_first
 
 __all__ = [
+    "FROM_LABELS",
     "INTERVALS_SCHEMA",
     "STEPS_SCHEMA",
     "TIMESTAMPS",

@@ -11,6 +11,8 @@ import pyarrow as pa
 # Two measurements of one process's start differ by less.
 _SAME_START_NS = 2_000_000_000
 
+#: The source of a number of ranks that only labels of lines tell.
+FROM_LABELS = "ranks of the lines"
 #: One row per step and rank. ``log`` is the index of the row's log in ``Run.logs``; ``elements`` are the
 #: numbers in the batch's first tensor, null unless they vary.
 STEPS_SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from stallscope.arrays.pivot import by_parts
 from stallscope.words import StepCauseCode
 
 from .events import Event, LoaderFigures, MeasuredInput, NetworkCheck, Series
-from .log import STEPS_SCHEMA, Log, Problem, sessions_of, wall_offsets
+from .log import FROM_LABELS, STEPS_SCHEMA, Log, Problem, sessions_of, wall_offsets
 
 # A rank that lacks a smaller share of the steps, or fewer steps, was only written, or read, a moment
 # earlier.
@@ -144,6 +144,11 @@ class Run:
     def size_known(self) -> bool:
         """Whether the logs say how many ranks trained; those of other programs may not."""
         return self.fact("size") is not None or self.fact("known_from") is None
+
+    @property
+    def size_is_least(self) -> bool:
+        """Whether more ranks may have trained: labels name some that have no lines about steps."""
+        return self.fact("size_from") == FROM_LABELS and len(self.ranks) < self.size
 
     @property
     def known_size(self) -> int | None:

@@ -176,7 +176,7 @@ def job_total(analysis: Analysis) -> str:
     # Without timestamps nothing tells how long it took to start again.
     is_timed = analysis.run.fact("stamp_precision_ms") is not None
     restarts = len(analysis.run.fact("steps_after_restart") or ()) if is_timed else 0
-    what = "parts of the log" if analysis.run.fact("lacks_lines") else "starts"
+    what = "parts of the log" if analysis.run.fact("has_parts") else "starts"
     between = f", with the time between {restarts + 1:,} {what}" if restarts else ""
     return f"at least {total}{between}"
 
@@ -191,12 +191,14 @@ def ranks_and_hosts(analysis: Analysis) -> str:
         sizes = [generation.size for generation in analysis.generations] or [run.size]
         fewest = "" if min(sizes) == max(sizes) else f"{min(sizes):,} to "
         return f"{fewest}{counted(max(sizes), 'rank')} on {counted(len(run.hosts), 'host')}"
-    return "ranks not known" if run.fact("size") is None else counted(run.size, "rank")
+    return "ranks not known" if run.fact("size") is None else number_of_ranks(run)
 
 
 def number_of_ranks(run: Run) -> str:
-    """Write ``4 ranks``, or that it is not known how many trained."""
-    return "ranks not known" if run.known_size is None else counted(run.known_size, "rank")
+    """Write ``4 ranks``, ``at least 4 ranks``, or that it is not known how many trained."""
+    if run.known_size is None:
+        return "ranks not known"
+    return f"{'at least ' if run.size_is_least else ''}{counted(run.known_size, 'rank')}"
 
 
 def steps_and_epochs(analysis: Analysis) -> str:

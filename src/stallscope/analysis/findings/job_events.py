@@ -142,7 +142,7 @@ def timed_out(run: Run, events: Sequence[Event]) -> TimedOut:
             f"{capitalised(ranks_in_words(silent))} reported no timeout: the others may wait for "
             f"{'it' if len(silent) == 1 else 'them'}."
         )
-    elif first and not silent and run.known_size is not None:
+    elif first and not silent and run.known_size is not None and not run.size_is_least:
         sentences.append(
             "All ranks report it: none is missing, so the network or the collective hangs."
         )

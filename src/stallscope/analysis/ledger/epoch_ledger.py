@@ -82,7 +82,7 @@ def epoch_times(run: Run) -> EpochTimes | None:
 def samples_of_all_ranks(run: Run, known: EpochTimes) -> float | None:
     """Return the samples per second of all ranks together; None if their number is unknown."""
     per_rank, size = known.samples_per_second_per_rank, known_size(run)
-    return None if per_rank is None or size is None else per_rank * size
+    return None if per_rank is None or size is None or run.size_is_least else per_rank * size
 
 
 def known_size(run: Run) -> int | None:

@@ -226,7 +226,7 @@ def ranks_of_logs(analysis: Analysis) -> str:
     missing = run.missing_ranks
     # Often one rank of another program prints for all.
     if not missing or analysis.epoch_times is not None:
-        return f"{run.size:,}{source}"
+        return f"{'at least ' if run.size_is_least else ''}{run.size:,}{source}"
     return f"{len(run.ranks):,} of {run.size:,}{source}; no log of {listed('rank', missing)}"
 
 
