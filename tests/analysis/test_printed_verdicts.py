@@ -285,7 +285,7 @@ def test_every_report_has_the_verdict_once(
         assert content["run"]["steps"] == 400
         return
     assert "Evaluations take 39." in text
-    assert text.count("evaluations took 105 s: 39.") == 1
+    assert text.count("Before the last line, 7 evaluations took 105 s: 39.") == 1
     assert "Half as many would make this job 1" in text
 
 

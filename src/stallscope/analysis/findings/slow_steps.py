@@ -356,8 +356,9 @@ def _pauses(pauses: Pauses) -> Finding:
         "pauses_between_steps",
         "warning" if pauses.share >= _LARGE else "info",
         title,
-        f"{counted(pauses.number, noun, nouns)} took {amount(pauses.seconds, 's')}{start}: "
-        f"{pauses.share:.1%} of the time from the first line to the last. Step times are without them.",
+        f"Before the last line, {counted(pauses.number, noun, nouns)} took "
+        f"{amount(pauses.seconds, 's')}{start}: {pauses.share:.1%} of the time from the first line to it."
+        " Step times are without them.",
         _SHORTER_PAUSES[pauses.kind],
     )
 
