@@ -213,12 +213,15 @@ class Epochs(NamedTuple):
     half_ms: float
     #: The number of first epochs whose time is unknown.
     untimed: int = 0
+    #: The printed number of epoch 0.
+    base: int = 0
 
     @property
     def facts(self) -> dict[str, Any]:
         """Return the facts about the epochs for a log."""
         return {
             "epoch_precision_ms": self.half_ms,
+            "epoch_base": self.base,
             "first_epoch": int(self.number.min()) - self.untimed,
         }
 
@@ -282,7 +285,7 @@ def epochs_between_lines(
         max(int(rounded.max(initial=0)), float(np.median(apart_ns)) if len(end) else 0.0) / 1e6
     )
     of_each = number[end if at_end else begin] - first
-    return Epochs(of_each, ns[begin] - zero, ns[end] - zero, half_ms, int(at_end))
+    return Epochs(of_each, ns[begin] - zero, ns[end] - zero, half_ms, int(at_end), first)
 
 
 def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> Epochs:
@@ -310,4 +313,4 @@ def epochs_as_printed(columns: Mapping[str, Column], zero: int, first: int) -> E
     measured = columns.get(MEASURED_HALF)
     half_s = half_unit(seconds) if measured is None else float(np.median(measured))
     half_ms = max(1e3 * half_s, _LEAST_HALF_MS)
-    return Epochs(columns["epoch"] - first, end - took, end, half_ms)
+    return Epochs(columns["epoch"] - first, end - took, end, half_ms, base=first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -2588,3 +2589,30 @@ def test_parts_of_most_steps_confirm_times_where_some_have_more_of_them() -> Non
     evidence = best_evidence("\n".join(lines).encode())
     assert not isinstance(evidence, str)
     assert evidence.checks == ("the times of its parts add up to them",)
+
+
+ONE_LINE_OF_EACH = {
+    "last steps": (1, [2, 3, 4, 5, 6], "{at} Epoch: [{n}][14/14] Time 1.3{n} (1.3{n}) Loss 2.{n}"),
+    "last steps, from 0": (0, [1, 2, 3, 4, 5], "{at} epoch {n}, iter 14/14, loss 2.{n}"),
+    "first steps": (0, [0, 1, 2, 3, 4], "{at} Epoch: [{n}][0/14] Time 1.3{n} (1.3{n}) Loss 2.{n}"),
+    "results": (1, [2, 3, 4, 5, 6], "{at} epoch {n}/6 acc 0.7{n} top5 0.9{n}"),
+}
+
+
+@pytest.mark.parametrize("place", ONE_LINE_OF_EACH)
+def test_epochs_have_the_numbers_that_the_log_prints(tmp_path: Path, place: str) -> None:
+    first, numbers, line = ONE_LINE_OF_EACH[place]
+    now, took, lines = 0.0, {}, []
+    for n in range(first, first + 6):
+        if place == "first steps":
+            lines.append(line.format(at=at(now), n=n))
+        took[n] = 30.0 + n
+        now += took[n]
+        if place != "first steps":
+            lines.append(line.format(at=at(now), n=n))
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    (run,) = read_place(str(tmp_path / "run.log"))
+    table = epochs_table(analyse(run))
+    shown = [] if table is None else [(row[0], row[1].split()[0]) for row in table.rows]
+    assert [number for number, _ in shown] == [str(n) for n in numbers]
+    assert [float(seconds) for _, seconds in shown] == [took[n] for n in numbers]

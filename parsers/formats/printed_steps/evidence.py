@@ -63,6 +63,7 @@ _EACH = frozenset({"time", "dt", "latency"})  # seldom of the time since the lin
 #: The start of the names of columns with other stages.
 PART = "part "
 _OF_EPOCHS = ("rank", "seconds", "timed", "ns", "zone_known", "resolution_ns", "year_known")
+_RESULTS = ("loss", "acc", "error", "score", "reward", "ppl", "perplexity", "iou", "auc", "psnr")
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
     fields = {*_OF_EPOCHS, MEASURED_HALF} & evidence.columns.keys()
     columns = {name: evidence.columns[name] for name in fields}
     columns["epoch"] = evidence.columns["step"]
-    at_end = any("loss" in name for name in lines.sole.kind.words)
+    at_end = any(part in name for name in lines.sole.kind.words for part in _RESULTS)
     lowest = int(lines.sole.values[lines.counter].min() == 1)
     return replace(evidence, columns=columns, of_epochs=True, at_end=at_end, first_epoch=lowest)
 

@@ -55,6 +55,8 @@ from .trainers import Meaning
 NO_RANK = -1
 # Other sizes may be of one rank, of a part of a step, or of tokens.
 _GLOBAL = re.compile(rb"(?i)global[_ -](?:train[_ -])?batch")
+# Epochs have one line each if so many lines are about another epoch than the line before.
+_MOST_WITH_ONE = 0.9
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
 
@@ -156,7 +158,7 @@ def _log(
     if lines.numbers is not None:
         facts["step_numbers"] = lines.numbers
     if lines.jumps.any():
-        facts["lacks_lines"] = True
+        facts["has_parts"] = True
     if lines.of("steps") is not None:
         facts["epoch_steps"] = int(lines.columns["steps"].max())
     if lines.epochs is not None:
@@ -164,7 +166,7 @@ def _log(
     tables = []
     if windows is not None:
         facts |= {**windows.facts, **_work_facts(lines, windows)}
-        tables.append(_windows(path, rank, lines, windows, zero, first))
+        tables.append(_windows(path, rank, lines, windows, zero))
     epochs = _epochs(lines, epoch_lines, zero, first)
     if epochs is not None and len(epochs.number):
         facts |= epochs.facts
@@ -210,7 +212,16 @@ def _epochs(
         return epochs_as_printed(epoch_lines, zero, first)
     if lines.of("epoch") is None:
         return None
-    return epochs_between_lines({**lines.columns, "training": lines.training}, zero, first)
+    columns = {**lines.columns, "training": lines.training}
+    return epochs_between_lines(columns, zero, first, at_end=_are_at_ends(lines))
+
+
+def _are_at_ends(lines: StepLines) -> bool:
+    """Whether each epoch has one line, nearer to its end than to its start."""
+    step, total, epoch = lines.columns["step"], lines.of("steps"), lines.columns["epoch"]
+    is_another = np.append(True, np.diff(epoch) != 0)[: len(epoch)]
+    has_one = is_another.mean() >= _MOST_WITH_ONE and lines.begins.all()
+    return bool(has_one and (2 * step > (2 if total is None else total)).all())
 
 
 @dataclass(frozen=True)
@@ -345,9 +356,7 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
         yield f"printed rates may be of one rank or of all: {samples.why}"
 
 
-def _windows(
-    path: str, rank: int, lines: StepLines, windows: Durations, zero: int, first: int
-) -> pa.Table:
+def _windows(path: str, rank: int, lines: StepLines, windows: Durations, zero: int) -> pa.Table:
     took = np.rint(windows.step_s * windows.steps * 1e9)
     pause_s = lines.of("pause_s")
     ends = np.cumsum(took if pause_s is None else took + 1e9 * pause_s[windows.at])
@@ -362,11 +371,10 @@ def _windows(
     # Longer waits than steps are damage.
     data = None if windows.data_s is None else np.minimum(windows.data_s, windows.step_s)
     epoch = lines.epochs
-    first = first if lines.of("epoch") is not None else 0
     return windows_table(
         rank,
         step=lines.last_step[windows.at] + 1,
-        epoch=None if epoch is None else epoch[windows.at] - first,
+        epoch=None if epoch is None else epoch[windows.at],
         begin=end - took.astype(np.int64),
         end=end,
         steps=windows.steps,

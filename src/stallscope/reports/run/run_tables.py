@@ -98,9 +98,11 @@ def epochs_table(analysis: Analysis) -> Table | None:
     ]
     if not epochs:
         return None
+    # As the log prints them.
+    base = int(analysis.run.fact("epoch_base") or 0)
     columns: dict[str, Iterable[str]] = {
         "Fit": [str(epoch.fit) for epoch in epochs],
-        "Epoch": [str(epoch.epoch) for epoch in epochs],
+        "Epoch": [str(epoch.epoch + base) for epoch in epochs],
         "Rank": [str(epoch.rank) for epoch in epochs],
         "Took": map(duration, epochs),
     }
