@@ -113,12 +113,23 @@ class StepLines:
         return np.cumsum(begins)
 
     @cached_property
+    def again(self) -> Bools:
+        """Mark lines with which the steps of an epoch begin again, and no known training."""
+        epoch = self.of("epoch")
+        if epoch is None or not len(self):
+            return np.zeros(len(self), bool)
+        changes = np.diff(epoch, prepend=epoch[0]) | np.diff(self.training, prepend=0)
+        return np.asarray(self.begins & (self.piece > 0) & (changes == 0) & ~self.restarts)
+
+    @cached_property
     def apart(self) -> Bools:
-        """Mark lines before which lines are missing, or another training of the log begins."""
-        if not len(self) or (self.of("epoch") is None and self._has_equal_pieces):
+        """Mark lines before which lines are missing, or another training of the log may begin."""
+        epoch = self.of("epoch")
+        has_epochs = self._has_equal_pieces and len(self.starts) >= _FEWEST_EPOCHS
+        if not len(self) or (epoch is None and has_epochs):
             return self.jumps
-        # Without printed epochs, pieces of different lengths may be trainings.
-        training = self.piece if self.of("epoch") is None else self.training
+        # Pieces of different lengths, few of them, or all of one epoch may be trainings.
+        training = self.piece if epoch is None or np.ptp(epoch) == 0 else self.training
         return np.asarray(self.jumps | (np.diff(training, prepend=0) > 0))
 
     @cached_property

@@ -35,6 +35,7 @@ from stallscope.parsers.formats.printed_steps.step_lines_parser import (
 from stallscope.parsers.inspection.inspected import Proposal, proposal_for
 from stallscope.parsers.registry import START_BYTES, recognise
 from stallscope.reports.run.run_tables import epochs_table
+from stallscope.text.figure_words import printed_figures
 from stallscope.text.job_words import job_total
 
 PARSER = StepLinesParser(is_named=True)
@@ -2616,3 +2617,46 @@ def test_epochs_have_the_numbers_that_the_log_prints(tmp_path: Path, place: str)
     shown = [] if table is None else [(row[0], row[1].split()[0]) for row in table.rows]
     assert [number for number, _ in shown] == [str(n) for n in numbers]
     assert [float(seconds) for _, seconds in shown] == [took[n] for n in numbers]
+
+
+def trainings_of(*step_s: float, epochs: int) -> str:
+    """Write the lines of trainings one behind another, each after half a minute."""
+    now, lines = 0.0, []
+    for took in step_s:
+        for epoch in range(1, epochs + 1):
+            for n in range(10, 401, 10):
+                now += 10 * took * (1 + n % 3 / 100)
+                lines.append(f"{at(now)} epoch: {epoch}, iter: {n}/400, loss: 2.{n:04}")
+        now += 30
+    return "\n".join(lines) + "\n"
+
+
+def test_unlike_trainings_have_step_times_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(trainings_of(0.4, 0.9, epochs=2))
+    analysis = analyse(read_place(str(tmp_path / "run.log"))[0])
+    figures = dict(printed_figures(analysis.printed))
+    assert figures["Steady step of each training or start"] == "404 ms, 909 ms"
+    assert "Steady step" not in figures
+    (tmp_path / "run.log").write_text(trainings_of(0.4, 0.41, epochs=2))
+    analysis = analyse(read_place(str(tmp_path / "run.log"))[0])
+    assert "Steady step" in dict(printed_figures(analysis.printed))
+
+
+def test_trainings_of_one_epoch_have_no_number(tmp_path: Path) -> None:
+    """They may be parts of an epoch, too: the time between them is no pause."""
+    (tmp_path / "run.log").write_text(trainings_of(0.4, 0.4, 0.4, epochs=1))
+    (run,) = read_place(str(tmp_path / "run.log"))
+    analysis = analyse(run)
+    assert analysis.printed is not None
+    assert not analysis.printed.pauses
+    notes = " ".join(analysis.warnings)
+    assert "steps begin again 2 times in the same epoch: these may be several trainings" in notes
+    assert "3 parts of the log" in job_total(analysis)
+
+
+def test_two_counts_without_epochs_may_be_two_trainings(tmp_path: Path) -> None:
+    text = re.sub("epoch: 1, ", "", trainings_of(0.4, 0.4, epochs=1))
+    (tmp_path / "run.log").write_text(text)
+    analysis = analyse(read_place(str(tmp_path / "run.log"))[0])
+    assert analysis.printed is not None
+    assert not analysis.printed.pauses

@@ -157,7 +157,7 @@ def _log(
     facts = {**facts, **_clock_facts(lines, zero), **_rate_facts(lines, samples)}
     if lines.numbers is not None:
         facts["step_numbers"] = lines.numbers
-    if lines.jumps.any():
+    if lines.jumps.any() or (lines.apart & ~lines.restarts).sum() > lines.training.max(initial=0):
         facts["has_parts"] = True
     if lines.of("steps") is not None:
         facts["epoch_steps"] = int(lines.columns["steps"].max())
@@ -344,10 +344,18 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
         missing = int((lines.since - lines.own_steps).sum())
         yield f"the log lacks the lines about {missing:,} steps: the time of these is not used"
     trainings = int(lines.training.max(initial=0)) + 1
+    again = counted(int(lines.again.sum()), "time")
+    # Steps that begin again within an epoch may be those of a part of it, or of another training.
     if trainings > 1:
+        least = "at least " if lines.again.any() else ""
         yield (
-            f"the log has {trainings:,} trainings, as epochs begin again with the first one: step times "
-            "are those of all of them, and changes are searched within each"
+            f"the log has {least}{trainings:,} trainings, as epochs begin again with the first one: "
+            "step times are those of all of them, and changes are searched within each"
+        )
+    elif lines.again.any() and np.ptp(lines.columns["epoch"]) == 0:
+        yield (
+            f"steps begin again {again} in the same epoch: these may be several trainings, and step "
+            "times are those of all of them"
         )
     if lines.restarts.any():
         again = counted(int(lines.restarts.sum()), "time")

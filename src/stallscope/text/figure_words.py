@@ -55,6 +55,8 @@ PAUSES = {
 }
 # A median that differs from the mean by this share of it says something of its own.
 _DIFFERS = 0.1
+# The step times of more trainings are not listed.
+_MOST_PARTS = 8
 # Smaller shares of a job are not shown.
 _SHOWN = 5e-4
 # A smaller share of a job that no line explains is rounding.
@@ -149,8 +151,13 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         return []
     rounded = f"to {amount(printed.precision_ms, 'ms')}" if printed.precision_ms else ""
     lines = printed_lines(printed)
+    of_each = _of_each_part(printed)
     figures = [
-        ("Steady step", amount(printed.step.mean, "ms", printed.step.ci95)),
+        (
+            "Mean of all steps" if of_each else "Steady step",
+            amount(printed.step.mean, "ms", printed.step.ci95),
+        ),
+        ("Steady step of each training or start", of_each),
         ("Median step", median_step(printed)),
         ("Waiting for data", _input(printed)),
         ("Printed stages", _stages(printed)),
@@ -215,6 +222,20 @@ def printed_lines(printed: PrintedSteps) -> str:
             ", from running means" if printed.found == "running" else ""
         )
     return f"{counted(len(printed.whole), 'line')} {what}{stamps}"
+
+
+def _of_each_part(printed: PrintedSteps) -> str:
+    """Write the median step of each training in a log, or start of it, where these differ."""
+    steady = printed.whole.chosen(~printed.is_warm_up)
+    parts = [
+        steady.chosen(steady.training == part) for part in dict.fromkeys(steady.training.tolist())
+    ]
+    each = [part.percentiles(50)[0] for part in parts]
+    if len(each) < 2 or max(each) - min(each) <= _DIFFERS * max(each):
+        return ""
+    if len(each) > _MOST_PARTS:
+        return f"{amount(min(each), 'ms')} to {amount(max(each), 'ms')}"
+    return ", ".join(amount(ms, "ms") for ms in each)
 
 
 def median_step(printed: PrintedSteps) -> str:
