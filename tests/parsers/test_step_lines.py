@@ -598,7 +598,10 @@ def test_lines_at_even_times_are_read_if_their_steps_rise_evenly(varies: bool) -
     ("figures", "says"),
     [
         ("epoch_time: {left}.0min", "its times are no seconds of a step"),
-        ("rew/step 3.{step:04}", "the lines that count steps have neither timestamps nor times"),
+        (
+            "rew/step 3.{step:04}",
+            "the lines that count steps have no timestamps and no times of steps",
+        ),
     ],
 )
 def test_what_is_left_and_what_a_step_earns_are_no_times_of_steps(figures: str, says: str) -> None:
@@ -928,8 +931,8 @@ def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Pa
         "time 0.2": "its lines have counters (step) and times (time); 50 lines about steps could be "
         "read, but nothing else in the log confirms their times: --read-as step-lines reads them "
         "nevertheless",
-        "": f"its lines have counters (step); {without}: the lines that count steps have neither "
-        "timestamps nor times",
+        "": f"its lines have counters (step); {without}: the lines that count steps have no "
+        "timestamps and no times of steps",
         "samples/s: 38{0}": f"its lines have counters (step) and rates (samples s); {without}: its "
         "lines count steps and have rates, but no timestamps, times or steps per second",
         "step time: 236615.70": f"its lines have counters (step) and times (step time); {without}: "
@@ -2660,3 +2663,91 @@ def test_two_counts_without_epochs_may_be_two_trainings(tmp_path: Path) -> None:
     analysis = analyse(read_place(str(tmp_path / "run.log"))[0])
     assert analysis.printed is not None
     assert not analysis.printed.pauses
+
+
+def in_words(seconds: float) -> str:
+    return f"{int(seconds // 60)}m {int(seconds % 60)}s"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n, s: f"step {n} loss 2.{n} ({in_words(s)})",
+        lambda n, s: f"step={n} loss=2.{n} time={s // 60:.0f}m{s % 60:02.0f}s",
+        lambda n, s: (
+            f"step {n}/500 loss 2.{n} {timedelta(seconds=int(s))}<{timedelta(seconds=900)}"
+        ),
+        lambda n, s: (
+            f"step {n} | loss 2.{n} | {s // 3600:.0f}h {s // 60 % 60:.0f}min {s % 60:.0f}sec"
+        ),
+    ],
+)
+def test_running_times_may_be_in_words_or_without_a_name(line: Callable[[int, float], str]) -> None:
+    steps = range(10, 510, 10)
+    data = "\n".join(line(n, n * 14.6) for n in steps).encode()
+    _, ms = windows_of(read(data))
+    assert np.median(ms) == pytest.approx(14_600, rel=0.02)
+
+
+def test_a_running_time_behind_a_date_confirms_the_times_of_meters() -> None:
+    lines = []
+    for n in range(0, 600, 20):
+        elapsed = timedelta(seconds=int(n * STEP_S))
+        lines.append(
+            f"INFO - {at(n * STEP_S)[:19]} - {elapsed} - Epoch: [{n // 300}][{n % 300}]\t"
+            f"Time {STEP_S + n % 7 / 1000:.3f} ({STEP_S:.3f})\tData 0.010 (0.012)\tLoss 5.{n} (5.2)"
+        )
+    log = read("\n".join(lines).encode())
+    steps, ms = windows_of(log)
+    assert np.average(ms, weights=steps) == pytest.approx(1000 * STEP_S, rel=0.02)
+
+
+def test_a_pace_right_behind_a_loss_is_found() -> None:
+    lines = [f"epoch 1 batch {n} loss 5.{n} 0.3{n % 7}s/it" for n in range(0, 400, 10)]
+    text = "\n".join(lines).encode()
+    assert "counters (epoch, batch) and times" in lacking(text)
+    log = StepLinesParser(is_named=True).parse("run.log", text)
+    _, ms = windows_of(log)
+    assert np.median(ms) == pytest.approx(330, abs=15)
+
+
+@pytest.mark.parametrize(
+    ("line", "others", "says"),
+    [
+        # A time since the start is not that of a step, as nanoGPT prints it.
+        ("Iter {n}: loss {loss}, time {s}", (), "nothing else in the log confirms"),
+        ("It: {n}, Loss: {loss}, Time: 12.{last}", (), "may be of one step, or of all"),
+        ("step {n} loss {loss}", (), "no timestamps and no times of steps"),
+        ("step {n} loss {loss} eta 3:22", (), "no timestamps and no times of steps"),
+        (
+            "step {n} loss {loss}",
+            ("saved at 14:03:11",),
+            'the time in "saved at 14:03:11" is not read',
+        ),
+        (
+            "step {n} loss {loss}",
+            ("Epoch took 61.2 s",),
+            'the time in "Epoch took 61.2 s" is not read',
+        ),
+        (
+            "step {n} loss {loss} ran 1h02m",
+            (),
+            'the time in "step 100 loss 3.00 ran 1h02m" is not read',
+        ),
+        (
+            "Epoch {epoch}/40 - loss: {loss} - 0m 3{last}s",
+            (),
+            "40 lines about epochs could be read",
+        ),
+    ],
+)
+def test_refusals_say_what_is_there(line: str, others: Sequence[str], says: str) -> None:
+    lines = [
+        line.format(
+            n=n, epoch=n // 100, loss=f"{2 + 100 / n:.2f}", s=f"{n * 0.032:.1f}", last=n // 100 % 7
+        )
+        for n in range(100, 4100, 100)
+    ]
+    text = "\n".join([*lines, *others]).encode()
+    assert not PARSER.recognises("run.log", text)
+    assert says in lacking(text)

@@ -34,15 +34,14 @@ from .counters import (
 from .rates import AGREE, ON_BATCH, ComparedLines, percent
 from .rows import Rows, of_main_rank, without_copies
 from .trainers import TRAINERS
-from .vocabulary import names_step_time
+from .vocabulary import names_each, names_step_time
 
 # If all lines together agree with the clock to this ratio, times are means over the steps between lines,
 # otherwise of the last step.
 _AGREE_IN_ALL = 1.03
-# Times of steps, in seconds.
-_SHORTEST_S, _LONGEST_S = 1e-5, 86_400.0
+# Times of steps, in seconds, and of damage.
+_SHORTEST_S, _LONGEST_S, _DAMAGED_S = 1e-5, 86_400.0, 1e9
 _OF_ONE_LINE = 1.5  # times one line's: the sum over the steps of two lines is longer
-_DAMAGED_S = 1e9
 _COARSEST = 0.03  # of times: coarser ones are left to the clock
 _ALIKE_PARTS = 0.8  # of lines: an evaluation is a part of some steps
 # The possible units of times without one, in seconds.
@@ -50,7 +49,7 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines goes on from line to line as steps do"
-NO_TIMES = "the lines that count steps have neither timestamps nor times"
+NO_TIMES = "the lines that count steps have no timestamps and no times of steps"
 NO_STEPS_TIMES = "its times are no seconds of a step"
 ONLY_RATES = "its lines count steps and have rates, but no timestamps, times or steps per second"
 SEVERAL_PRINT = (
@@ -59,7 +58,6 @@ SEVERAL_PRINT = (
 WHOSE_TIMES = "its durations may be of one step, or of all steps since the line before"
 #: Of several reasons, the last of these tells most.
 REASONS = (NOTHING_COUNTS, NO_TIMES, NO_STEPS_TIMES, ONLY_RATES, WHOSE_TIMES)
-_EACH = frozenset({"time", "dt", "latency"})  # seldom of the time since the line before
 #: The start of the names of columns with other stages.
 PART = "part "
 _OF_EPOCHS = ("rank", "seconds", "timed", "ns", "zone_known", "resolution_ns", "year_known")
@@ -377,22 +375,25 @@ class _Lines(ComparedLines):
 
     def _is_of_each(self, time: int) -> bool:
         """Whether a time is of one step by its name, or as each step has a line."""
-        words = set(self.figures[time].name.split())
-        is_of_each = np.median(self.lines.since) == 1 or _EACH & words
-        return bool(is_of_each) and (self.counts_epochs or "epoch" not in words)
+        name, unit_s = self.figures[time].name, self.figures[time].word.unit_s
+        has_mean = any(self.figures[at].in_parentheses for at in self.having("time"))
+        is_of_each = np.median(self.lines.since) == 1 or names_each(name, unit_s, has_mean=has_mean)
+        return bool(is_of_each) and (self.counts_epochs or "epoch" not in name.split())
 
     def _known_program(self) -> Evidence | None:
         """Return the evidence of a known program's lines; None for others."""
         words = self.sole.kind.words
         for trainer in TRAINERS:
-            times = [at for at in self.having("time") if trainer.has_time(self.figures[at].name)]
-            if not times or not trainer.prints(words):
+            named = (at for at in self.having("time") if trainer.has_time(self.figures[at].name))
+            at, is_last = next(named, None), trainer.meaning.value == "last"
+            if at is None or not trainer.prints(words):
                 continue
-            at = times[0]
+            if is_last and self.figures[at].word.unit_s is None:
+                continue  # others print ``time 3.2``, since the start
             meaning = "total" if trainer.meaning.value == "total" else "step"
             time = _Time(at, self.figures[at].word.unit_s or 1.0, meaning, _UNCHECKED)
             fields = self._fields(time)
-            if trainer.meaning.value == "last" and self.rows is self.sole:
+            if is_last and self.rows is self.sole:
                 fields["seconds"] = alone_if_long(fields["seconds"], self.lines.since)
             check = f"are read as {trainer.name} prints them"
             value: Value = "total" if meaning == "total" else "mean"

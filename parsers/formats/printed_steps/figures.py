@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise, zip_longest
@@ -17,8 +17,17 @@ from typing import NamedTuple
 
 from ...launcher_output import LineField, LineFilter, LineForm, rank_lines
 from ...lines.line_blocks import sample_parts
-from ...lines.timestamps import DATED_MOMENT
-from .vocabulary import DATES, DAY_FIRST, TIME_OF_DAY, UNIT, Quantity, Word, names_moment, word_of
+from .vocabulary import (
+    CLOCK,
+    UNIT,
+    Quantity,
+    Word,
+    after_date,
+    among,
+    clock_word,
+    names_moment,
+    word_of,
+)
 
 #: The size of the sample: a whole file, or parts of its start, middle and end.
 SAMPLE_BYTES = 3 << 18
@@ -37,20 +46,13 @@ _NAMES = (
 )
 _NAMED = LineFilter(_NAMES, re.compile(b"|".join(map(re.escape, _NAMES))).search)
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,20})(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?"
-_CLOCK = r"(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
 _FIGURE = re.compile(
-    rf"(?<![\w@.])(?:(?P<clock>{_CLOCK})(?![\d:])"
-    rf"|(?P<number>{_NUMBER})(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]|\s?=|:\s?\d)(?<!min(?=\s[\d.]))"
+    rf"(?<![\w@.])(?:(?P<clock>{CLOCK})(?![\w:])"
+    rf"|(?P<number>{_NUMBER})(?!\d*h\s?\d)(?:(?P<si>[KMGT])(?![A-Za-z]))?(?:\s?(?P<unit>{UNIT})(?![\w/]|\s?=|:\s?\d)(?<!min(?=\s[\d.]))"
     rf"|\s?\((?P<in_brackets>m?s|secs?|seconds?|min)\))?)"
 )
-_DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
-_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
 # The start of the name of a figure. ``shy-time-of-day-03`` is a host, without a figure.
 _NAME_STARTS = re.compile(r"[|;,{}\t\x1b]|\s{2,}| - |: (?=\S)|\) |(?:[A-Za-z]\w*-){3,}$")
-# A line that begins with a time without a date.
-_TIME_OF_DAY = re.compile(
-    r"[\s\[(]{0,3}\d\d:[0-5]\d:[0-5]\d(?![\d:])(?!\W{1,3}(?:left|remain|to go|eta))"
-)
 _ATTACHED = re.compile(r"^[A-Za-z%]+")
 # ``5epoch:train:3376-3750batch:`` has the names of its counters behind them.
 _COUNTS_BEHIND = re.compile(r"(epoch|iter|step|batch|update)(?=:)")
@@ -68,14 +70,12 @@ _EVALUATES_BEHIND = re.compile(r"(?i)\s+(?:val|valid\w*|test|eval\w*),")
 _WARNS = re.compile(rb"wandb.{0,40}(?:WARNING|ERROR)")  # they quote steps
 # The longest text before a figure that tells it from others.
 _MOST_BEFORE = 60
-# The texts of a number and of a clock for RE2.
+# The text of a number for RE2.
 _VALUE = r"[-+]?[\d:](?:[\d:,.+\-]|[eE][-+]?\d)*[KMGT]?"
-_TIME = r"(?:\d{1,4} days?,? ?)?" + _VALUE
 # Terminals' colours, which a sample has as their first character.
 _COLOURED = r"\x1b\[[\d;]*m"
 _COLOUR, _ESCAPE = re.compile(_COLOURED), "\x1b"
 _WORD_START = rf"(?:^|[^\w]|{_COLOURED})"
-DATE_BYTES = 160
 # If this share of lines has figures of a training behind them, these are of the same record.
 _SHARE_DESCRIBED = 0.8
 # The text after a figure that tells it from others.
@@ -137,7 +137,7 @@ class Kind:
             else:
                 ending = rf"\s*{after}{ending}"
         fields = [
-            LineField(before, f"f{at}", _TIME if figure.is_clock else _VALUE)
+            LineField(before, f"f{at}", CLOCK if figure.is_clock else _VALUE)
             for at, (before, figure) in enumerate(zip(befores, self.figures, strict=True))
         ]
         # Texts without blanks, the longest first.
@@ -170,8 +170,9 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
             figures = figures_of(text)
             trains = any(_tells_training(figure) for figure in figures)
             key = None
+            pairs = zip_longest(figures, figures[1:])
             if counts_training(figures):
-                meant = [figure for figure in figures if figure.word.quantity not in NO_FIGURE]
+                meant = [figure for figure, after in pairs if _is_needed(figure, after)]
                 # Words before a name may vary.
                 key = tuple((figure.word.quantity, figure.name.split(" ")[-1]) for figure in meant)
                 groups[key].append(meant)
@@ -192,7 +193,12 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
     for key, lines in enough[:_MOST_KINDS]:
         trains = training[key] or described[key] > _SHARE_DESCRIBED * counts[key]
         for alike in (lines, _most_alike(lines)):
-            columns = [column for column in zip(*alike, strict=True) if _tells(column)]
+            every = list(zip(*alike, strict=True))
+            columns = [
+                column
+                for column, after in zip_longest(every, every[1:])
+                if _tells(column) or (after is not None and not after[0].before.strip())
+            ]
             if any(column[0].word.quantity in _COUNT for column in columns):
                 names = {name for line in alike for name in words[key, line[0].before]}
                 kind = kind_of(columns, frozenset(names), trains=trains)
@@ -200,6 +206,12 @@ def _kinds_of(sample: Iterable[str]) -> list[Kind]:
                     kinds.append(kind)
                     break
     return kinds
+
+
+def _is_needed(figure: Figure, after: Figure | None) -> bool:
+    """Whether a figure tells something, or only it tells where the next one is: ``5.7 0.31s/it``."""
+    quantity = "other" if after is None or after.before.strip() else after.word.quantity
+    return not {figure.word.quantity, quantity} <= {*NO_FIGURE}
 
 
 def _most_alike(lines: Sequence[list[Figure]]) -> list[list[Figure]]:
@@ -221,12 +233,14 @@ def kind_of(
         trains: whether some of them are figures that only training has.
     """
     befores = [[figure.before for figure in column] for column in columns]
-    anchors = [_anchor(texts, starts=at == 0) for at, texts in enumerate(befores)]
+    anchors = [_anchor(texts) for texts in befores]
     known = [anchor for anchor in anchors if anchor is not None]
     if len(known) < len(anchors):
         return None
     ending = _DIGITS.split(_common([figure.after for figure in columns[-1]]))[0]
-    first = [column[0] for column in columns]
+    first = [
+        column[0]._replace(is_clock=any(figure.is_clock for figure in column)) for column in columns
+    ]
     for at, column in enumerate(columns):
         if _counts_steps(columns[at - 1] if at else None, column):
             first[at] = first[at]._replace(word=Word("step", order=2))
@@ -288,7 +302,7 @@ def figures_of(text: str) -> list[Figure]:
     """Take a line apart into its figures; dates are none."""
     figures: list[Figure] = []
     text = _COLOUR.sub(_ESCAPE, text)
-    end, last, second, begin = 0, "", "", _after_date(text)
+    end, last, second, begin = 0, "", "", after_date(text)
     for match in islice(_FIGURE.finditer(text, begin), _MOST_FIGURES):
         before = text[end or begin : match.start()]
         name, unit = _name(before, bool(figures)), match["unit"] or match["in_brackets"] or ""
@@ -296,7 +310,10 @@ def figures_of(text: str) -> list[Figure]:
         name = counts[1] if counts else (before == " (" and second) or name
         two = _TWO_NAMES.search(before) if text.startswith(" (", match.end()) else None
         name, second = two.groups() if two else (name, "")
-        in_parentheses = before.strip() == "(" and bool(figures)
+        is_clock = bool(match["clock"])
+        in_parentheses = (
+            before.strip() == "(" and bool(figures) and is_clock <= figures[-1].is_clock
+        )
         word = word_of(name, unit)
         if word.quantity == "step" and word.order and _FRACTION.match(match["number"] or ""):
             # ``Batch 0.818 (3.887)``, but not ``reward/step 3.84``.
@@ -325,41 +342,24 @@ def figures_of(text: str) -> list[Figure]:
         in_parentheses = in_parentheses and any(
             each.word.quantity == word.quantity for each in figures
         )
-        number_end = match.end("clock" if match["clock"] else "si" if match["si"] else "number")
+        number_end = match.end("clock" if is_clock else "si" if match["si"] else "number")
         after = text[number_end : number_end + _MOST_AFTER]
-        if word.quantity == "left" and not match["clock"] and word.unit_s is None:
+        if word.quantity == "left" and not is_clock and word.unit_s is None:
             word = Word("other")
         # A unit that is not known belongs to the figure before.
         before = _ATTACHED.sub("", before) if figures else before
-        is_clock = bool(match["clock"])
+        if is_clock and word.quantity == "other" and not spelled(name):
+            word = clock_word(before, after)
+        elif before == "][" and word.quantity == "other" and before_it == "epoch":
+            word = Word("count")  # ``Epoch: [0][50]``
         number = match["clock"] or match["number"] + (match["si"] or "")
         figures.append(Figure(word, spelled(name), before, after, is_clock, in_parentheses, number))
         end = match.end()
-    if figures and _TIME_OF_DAY.match(text) and figures[0].is_clock and not figures[0].name:
-        figures[0] = figures[0]._replace(word=TIME_OF_DAY)
     names = {figure.name for figure in figures}
-    figures = [_among(figure, names) for figure in figures]
+    figures = [each._replace(word=among(each.word, each.name, names)) for each in figures]
     if figures and _counts_without_a_name(figures):
         figures[0] = figures[0]._replace(word=Word("count", order=5))
     return figures
-
-
-# Names that mean something else beside others: ESPnet's ``iter_time`` is the wait for a batch, LeRobot's
-# ``ep`` counts episodes, and Stable-Baselines3's running time is in seconds.
-_BESIDE: Mapping[str, tuple[frozenset[str], Word]] = {
-    "iter time": (frozenset({"forward time", "train time"}), Word("data", 1.0, order=0)),
-    "optim step time": (frozenset({"forward time", "train time"}), Word("part", 1.0)),
-    "train time": (frozenset({"forward time", "iter time"}), Word("time", 1.0, order=0)),
-    "ep": (frozenset({"epch"}), Word("other")),
-    "time elapsed": (frozenset({"iterations", "total timesteps"}), Word("time", 1.0)),
-    "n updates": (frozenset({"iterations", "total timesteps"}), Word("other")),
-}
-
-
-def _among(figure: Figure, names: set[str]) -> Figure:
-    """Return a figure with its meaning beside figures of other names."""
-    others, word = _BESIDE.get(figure.name, (None, figure.word))
-    return figure if others is None or not others <= names else figure._replace(word=word)
 
 
 def _ends_range(start: Figure, before: str, number: str | None) -> bool:
@@ -385,12 +385,6 @@ def _total(number: str | None) -> float | None:
     return float(number.replace(",", "")) if number else None
 
 
-def _after_date(text: str) -> int:
-    """Return where a line goes on after the last timestamp near its start."""
-    dates = [*_DATE.finditer(text[:DATE_BYTES]), *_OTHER_DATES.finditer(text[:DATE_BYTES])]
-    return max((match.end() for match in dates), default=0)
-
-
 @lru_cache(maxsize=4096)
 def _name(before: str, follows: bool) -> str:
     """Return the name in the text before a figure."""
@@ -403,12 +397,10 @@ def spelled(name: str) -> str:
     return " ".join(re.findall(r"[a-z]+", name.lower()))
 
 
-def _anchor(texts: Sequence[str], *, starts: bool) -> str | None:
+def _anchor(texts: Sequence[str]) -> str | None:
     """Return the common end of the texts before a figure, with single blanks; None without one.
 
-    Args:
-        texts: the texts.
-        starts: whether lines may start with the figure, without a text before it.
+    It is empty at the start of lines and right behind another figure.
     """
     texts = [text.rpartition(_ESCAPE)[2] for text in set(texts)]
     ends = [_BLANKS.sub(" ", text)[::-1] for text in texts]
@@ -418,7 +410,7 @@ def _anchor(texts: Sequence[str], *, starts: bool) -> str | None:
     if _cuts_word(ends, len(common)):
         # Not from the middle of a word.
         common = re.sub(r"^\w+", "", common)
-    if starts and not any(text.strip() for text in texts):
+    if not any(text.strip() for text in texts):
         return ""
     return common if common.strip() else None
 

@@ -29,7 +29,6 @@ from ...lines.timestamp_columns import dates_in, joined_columns, without_timesta
 from ...window_lines import timed_of_each
 from ...work_lines import WORK, WorkLines
 from .figures import (
-    DATE_BYTES,
     EVALUATES,
     FEWEST_LINES,
     NO_FIGURE,
@@ -38,7 +37,7 @@ from .figures import (
     Kind,
     spelled,
 )
-from .vocabulary import DATES, DAY_FIRST, Word, word_in, word_of
+from .vocabulary import CLOCK, CLOCK_PARTS, DATE_BYTES, DATES, DAY_FIRST, Word, word_in, word_of
 
 # Larger numbers are damage.
 _LARGEST = 1e18
@@ -49,7 +48,6 @@ _FEWEST_OF_ALL = 0.1
 _ORDER = {"step": 0, "epoch": 1, "stamp": 2, "time": 3, "rate": 4, "data": 5}
 # The quantities that time steps.
 TELL = ("time", "rate", "data", "stamp")
-_IS_CLOCK = r"^(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?$"
 _OF_RAY_TUNE = frozenset({"training_iteration", "time_this_iter_s"})
 RAY_TUNE = "its records count Ray Tune's reports, and not the steps between them"
 _DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}")
@@ -228,14 +226,8 @@ def numbers_of(texts: pa.Array, *, is_clock: bool) -> Floats:
     return numbers
 
 
-_CLOCK_PARTS = (
-    r"^(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<hours>\d{1,4}):)?(?P<minutes>\d{1,4}):"
-    r"(?P<seconds>\d\d(?:\.\d{1,9})?)"
-)
-
-
 def _clocks(strings: pa.Array) -> Floats:
-    parts = pc.extract_regex(strings, _CLOCK_PARTS)
+    parts = pc.extract_regex(strings, CLOCK_PARTS)
     days, hours, minutes, seconds = (_floats(part) for part in parts.flatten())
     return np.asarray(
         86400 * np.nan_to_num(days) + 3600 * np.nan_to_num(hours) + 60 * minutes + seconds
@@ -446,5 +438,5 @@ def figures_of(column: pa.Array) -> tuple[bool, Floats]:
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         return False, np.full(len(column), np.nan)
     texts = pc.utf8_trim_whitespace(arrow.without_nulls(column))
-    is_clock = bool(np.mean(mask_of(pc.match_substring_regex(texts, _IS_CLOCK))) > 0.5)
+    is_clock = bool(np.mean(mask_of(pc.match_substring_regex(texts, rf"^{CLOCK}$"))) > 0.5)
     return is_clock, numbers_of(texts, is_clock=is_clock)

@@ -22,7 +22,7 @@ from ...window_lines import HALF, MEASURED_HALF, by_rank, decimals_of, half_unit
 from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .counters import clock_of
-from .evidence import KNOWN_FROM, NOTHING_COUNTS, REASONS, Evidence, evidence_in
+from .evidence import KNOWN_FROM, NO_TIMES, NOTHING_COUNTS, REASONS, Evidence, evidence_in
 from .figures import kinds_in
 from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
@@ -56,6 +56,11 @@ _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bl
 # Words that a training prints; other programs count batches, too.
 _TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop|\bep\. ")
 _TRAINS_BYTES = 1 << 20
+# A time of day or a duration, with some words before it.
+_A_TIME = re.compile(
+    rb"(?i)[^\r\n]{0,40}(?<![\d.])(?:\d{1,4}[:.h]\d\d(?::\d\d\b|\.\d\d\b|m\b)"
+    rb"|\d{1,9}(?:\.\d{1,9})? ?(?:m?s|secs?|seconds?|min|minutes?|hours?)\b)"
+)
 
 
 class StepLinesParser(Parser):
@@ -351,7 +356,8 @@ def lacking(data: bytes) -> str:
         return NO_WORDS
     evidence, present = best_evidence(data), _present(data)
     if isinstance(evidence, str):
-        return f"{present}no times of steps can be read from its lines: {evidence}"
+        times = _unread_times(data) if evidence == NO_TIMES and "times (" not in present else ""
+        return f"{present}no times of steps can be read from its lines: {evidence}{times}"
     if evidence.known_from.endswith(TRAINER):
         return (
             "the Trainer's summary has the time of all steps, but their number is not in "
@@ -366,6 +372,14 @@ def lacking(data: bytes) -> str:
         f"{present}{lines:,} lines about {of} could be read, but nothing else in the log confirms "
         f"their times: --read-as {StepLinesParser.name} reads them nevertheless"
     )
+
+
+def _unread_times(data: bytes) -> str:
+    """Quote the first line with a time; empty without any."""
+    match = _A_TIME.search(data[:_TRAINS_BYTES]) or _A_TIME.search(data[-_TRAINS_BYTES:])
+    if match is None:
+        return ""
+    return f'; the time in "{match[0].decode("utf-8", "replace").strip()}" is not read'
 
 
 def _present(data: bytes) -> str:

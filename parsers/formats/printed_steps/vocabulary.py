@@ -8,9 +8,11 @@ name leaves open (whether ``time`` is a step's, and in which unit) the numbers d
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Literal, NamedTuple
+
+from ...lines.timestamps import DATED_MOMENT
 
 Quantity = Literal[
     "step",  # counts steps
@@ -49,7 +51,7 @@ class Word(NamedTuple):
 
 
 OTHER = Word("other")
-#: A time of day without a date, at the start of a line.
+#: A time of day without a date, or that since a start, without a name.
 TIME_OF_DAY = Word("time", 1.0, order=3)
 
 
@@ -92,6 +94,8 @@ _TIMES = _set(
     "time times timer dt duration cost elapsed elapse elapsedtime took takes latency timing runtime"
     " wall walltime t"
 )
+# Of the times of one step.
+_EACH = _set("time dt latency")
 #: Times that a program writes in seconds, with other names of its records.
 IN_SECONDS: dict[str, tuple[str, ...]] = {
     "_runtime": (),
@@ -136,6 +140,18 @@ _OTHERS = _set(
 _WORD = re.compile(r"[a-z]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MOST_WORDS = 6
+_IS_LEFT = re.compile(r"\W{1,3}(?:left|remain|to go|eta)")
+
+# Names that mean something else beside others: ESPnet's ``iter_time`` is the wait for a batch,
+# LeRobot's ``ep`` counts episodes, and Stable-Baselines3's running time is in seconds.
+_BESIDE: Mapping[str, tuple[frozenset[str], Word]] = {
+    "iter time": (frozenset({"forward time", "train time"}), Word("data", 1.0, order=0)),
+    "optim step time": (frozenset({"forward time", "train time"}), Word("part", 1.0)),
+    "train time": (frozenset({"forward time", "iter time"}), Word("time", 1.0, order=0)),
+    "ep": (frozenset({"epch"}), Word("other")),
+    "time elapsed": (frozenset({"iterations", "total timesteps"}), Word("time", 1.0)),
+    "n updates": (frozenset({"iterations", "total timesteps"}), Word("other")),
+}
 
 #: Units after a number, as a regular expression for Python's ``re`` and for RE2.
 UNIT = (
@@ -198,6 +214,30 @@ def word_of(name: str, unit: str = "") -> Word:
 def names_step_time(name: str) -> bool:
     """Return whether a figure's name has words of the times of steps only: ``train step time``."""
     return _STEP_TIME.issuperset(_words(name))
+
+
+def names_each(name: str, unit_s: float | None, *, has_mean: bool) -> bool:
+    """Return whether a figure's name is seldom that of the time since the line before.
+
+    ``time: 12.3`` may be of a hundred steps, ``time 146.5ms`` or ``Time 0.512 (0.731)`` hardly.
+    """
+    each = _EACH if has_mean or (unit_s is not None and unit_s < 1) else _EACH - {"time"}
+    return not each.isdisjoint(name.split())
+
+
+def among(word: Word, name: str, names: Set[str]) -> Word:
+    """Return what a figure means beside figures of other names."""
+    others, other_word = _BESIDE.get(name, (None, word))
+    return other_word if others is not None and others <= names else word
+
+
+def clock_word(before: str, after: str) -> Word:
+    """Return what hours, minutes and seconds without a name mean, by the text around them.
+
+    ``00:12:33<04:10`` has the time since a start, and what is left.
+    """
+    is_left = before.strip() == "<" or _IS_LEFT.match(after)
+    return Word("left", 1.0) if is_left else TIME_OF_DAY
 
 
 def word_in(name: str, names: Container[str]) -> Word:
@@ -364,3 +404,23 @@ DATES = (
 #: Those that begin with the day, which the text may also read as the month.
 _DAY = r"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>(?:[12]\d)?\d\d)"
 DAY_FIRST = rf"{_DAY}[-T,_: ]{{1,2}}{_CLOCK}"
+_DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
+_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
+#: The start of a line in which its timestamp is.
+DATE_BYTES = 160
+#: Times of day and durations for both, also in words: ``1h 02m 33s``.
+CLOCK = (
+    r"(?:(?:\d{1,4} ?h(?:ours?|rs?)?,? ?)?\d{1,4} ?m(?:in(?:ute)?s?)?,? ?\d{1,2}(?:\.\d{1,9})? ?s"
+    r"(?:ec(?:ond)?s?)?|(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?)"
+)
+#: Their parts.
+CLOCK_PARTS = (
+    r"^(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<hours>\d{1,4})(?::| ?h[a-z]*,? ?))?"
+    r"(?P<minutes>\d{1,4})(?::| ?m[a-z]*,? ?)(?P<seconds>\d{1,2}(?:\.\d{1,9})?)(?: ?s.*)?$"
+)
+
+
+def after_date(text: str) -> int:
+    """Return where a line goes on after the last timestamp near its start."""
+    dates = [*_DATE.finditer(text[:DATE_BYTES]), *_OTHER_DATES.finditer(text[:DATE_BYTES])]
+    return max((match.end() for match in dates), default=0)
