@@ -33,6 +33,8 @@ NOT_THE_APP := $(addprefix --ignore=tests/,recorder training benchmarks simulato
 # Tests of ranks are in this folder, and no others: to collect all takes as long as some trainings.
 OF_RANKS := tests/training
 WITHOUT_RANKS := --ignore=$(OF_RANKS)
+# make test leaves out variants of what another test shows; make test-all clears this.
+SELECTED := not variant
 SIDES := horovod-side keras3-side mxnet-side ray-side deepspeed-side
 MAKE_QUIETLY := $(MAKE) --no-print-directory
 
@@ -49,10 +51,10 @@ check: $(VENV)/.ready-dev ## the inner loop: format, lint, types, docs, and one 
 
 check-tests: $(VENV)/.ready-dev
 	@# Hardly anything waits in these: one worker per core. A defect mostly shows in each case of a test, and
-	@# make test runs the others.
-	$(BIN)/pytest -q --one-case -n $(CORES) $(IN_GROUPS) $(WITHOUT_RANKS) -m "not (browser or services or slow or broad)" $(ARGS)
+	@# make test and make test-all run the others.
+	$(BIN)/pytest -q --one-case -n $(CORES) $(IN_GROUPS) $(WITHOUT_RANKS) -m "not (browser or services or slow or broad or variant)" $(ARGS)
 
-test: $(VENV)/.ready-dev ## set up everything and run all tests (ARGS go to pytest)
+test: $(VENV)/.ready-dev ## set up everything and run the tests, without variants of what another one shows (ARGS go to pytest)
 ifneq ($(ARGS),)
 	$(MAKE_QUIETLY) --jobs 4 ARGS= lint browser services-side $(SIDES)
 	$(BIN)/pytest $(ARGS)
@@ -65,18 +67,21 @@ else
 	$(MAKE_QUIETLY) --jobs 2 --output-sync=target test-measured test-asleep
 endif
 
+test-all: ## the same with all variants: other frameworks, other numbers of ranks, more cases of the same code
+	$(MAKE_QUIETLY) test SELECTED="variant or not variant"
+
 test-app: $(VENV)/.ready-dev browser services-side
-	$(BIN)/pytest $(AT_ONCE) $(WITHOUT_RANKS)
+	$(BIN)/pytest $(AT_ONCE) $(WITHOUT_RANKS) -m "$(SELECTED)"
 
 test-unmeasured: $(VENV)/.ready-dev
 	@# Ranks start and wait for seconds: two trainings at once take little longer than one.
-	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m unmeasured $(OF_RANKS)
+	$(BIN)/pytest -n $(CORES) $(IN_GROUPS) -m "unmeasured and ($(SELECTED))" $(OF_RANKS)
 
 test-measured: $(VENV)/.ready-dev
-	$(BIN)/pytest -m "not (unmeasured or asleep)" $(OF_RANKS)
+	$(BIN)/pytest -m "not (unmeasured or asleep) and ($(SELECTED))" $(OF_RANKS)
 
 test-asleep: $(VENV)/.ready-dev
-	$(BIN)/pytest -m "asleep" $(OF_RANKS)
+	$(BIN)/pytest -m "asleep and ($(SELECTED))" $(OF_RANKS)
 
 # Without these the tests that need them say so at the end; in CI that is an error.
 horovod-side: $(VENV)/.ready
@@ -109,7 +114,7 @@ test-lowest: $(LOWEST)/.ready ## the app's own tests on the lowest versions that
 	@# What a library lacks, it lacks in most cases of a test: one of each shows it. What is long or broad, counts
 	@# how often an interval holds, or ends processes, tells nothing about a library's version that other tests
 	@# of the same functions do not. Spark is a library that only long tests call.
-	$(LOWEST)/bin/pytest --one-case -n $(CORES) $(IN_GROUPS) -m "(spark or not (slow or broad)) and not (browser or services or extras or any_versions)" $(NOT_THE_APP) $(ARGS)
+	$(LOWEST)/bin/pytest --one-case -n $(CORES) $(IN_GROUPS) -m "(spark or not (slow or broad)) and not (browser or services or extras or any_versions or variant)" $(NOT_THE_APP) $(ARGS)
 
 lint: $(VENV)/.ready-dev ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -252,4 +257,4 @@ $(LOWEST)/.ready: pyproject.toml tools/app-env.sh tools/installing.sh tools/lowe
 	NEWEST_PYTHON=3.11 tools/app-env.sh $(LOWEST) app,spark,test tools/lowest-requirements.txt
 	@touch $@
 
-.PHONY: help demo check check-tests test test-app test-measured test-asleep test-unmeasured horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint site format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks sharded public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean
+.PHONY: help demo check check-tests test test-all test-app test-measured test-asleep test-unmeasured horovod-side keras3-side mxnet-side ray-side deepspeed-side services-side lowest-side test-lowest-side test-lowest lint site format samples bench bench-env soak scorecard pairs probes causes hangs hosts frameworks sharded public-examples fuzz screenshots pictures matrix training-env spark-env keras3-env mxnet-env ray-env deepspeed-env examples-env services-env services services-stop release-check container-check browser clean

@@ -10,6 +10,7 @@ import gc
 import hashlib
 import json
 import logging
+import os
 import resource
 import signal
 import threading
@@ -67,12 +68,13 @@ def run_cases(
     Args:
         cases: the program's cases.
         out: for their folders.
-        names: of the cases to run.
+        names: of the cases to run. Those in the variable ``LEFT_OUT`` never run.
         rank: of this process.
         make: makes the argument of a case from its folder.
     """
     logging.getLogger("stallscope").addHandler(MESSAGES)
-    for name in names or cases:
+    left_out = os.environ.get("LEFT_OUT", "").split()
+    for name in [name for name in names or cases if name not in left_out]:
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
         if rank == 0:

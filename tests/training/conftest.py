@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from support.needing import need
 from training.launching import ENVIRONMENT
 from training.recorded import Recorded, record_cases
+from training.recorder_contract import LeftOut
+
+#: The variants that do not run.
+_DESELECTED: list[pytest.Item] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that a contract shares with another one, and that are variants there."""
+    if isinstance(item, pytest.Function):
+        repeated = getattr(item.cls, "repeated", {})
+        if item.originalname in repeated:
+            item.add_marker(pytest.mark.variant(*repeated[item.originalname]))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _DESELECTED.extend(item for item in items if item.get_closest_marker("variant"))
+
+
+@pytest.fixture(scope="module")
+def left_out_of(request: pytest.FixtureRequest) -> LeftOut:
+    """Return a function that names the cases that only deselected variants of a file read.
+
+    That is for the variable ``LEFT_OUT`` of a launch; a variant's marker names its cases. The
+    function's argument is the class of all contracts that read the launch, where not all do.
+    """
+
+    def left_out(contract: type = object) -> str:
+        unread, read = (
+            {
+                name
+                for item in items
+                if isinstance(item, pytest.Function) and item.module is request.module
+                if issubclass(item.cls or object, contract)
+                for marker in item.iter_markers("variant")
+                for name in marker.args
+            }
+            for items in (_DESELECTED, request.session.items)
+        )
+        return " ".join(sorted(unread - read))
+
+    return left_out
 
 
 @pytest.fixture(scope="session")

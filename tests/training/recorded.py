@@ -175,8 +175,10 @@ def record_cases(
     return Recorded(folder / "cases", launched.output)
 
 
-def record_mxnet_cases(folder: Path, ranks: int = 0, cases: tuple[str, ...] = ()) -> Recorded:
-    """Run cases of MXNet, all of them if none is named."""
+def record_mxnet_cases(
+    folder: Path, ranks: int = 0, cases: tuple[str, ...] = (), left_out: str = ""
+) -> Recorded:
+    """Run cases of MXNet, all of them but those left out if none is named."""
     needs(MXNET)
     return record_cases(
         folder,
@@ -184,6 +186,7 @@ def record_mxnet_cases(folder: Path, ranks: int = 0, cases: tuple[str, ...] = ()
         cases=cases,
         ranks=ranks,
         environment=MXNET,
+        LEFT_OUT=left_out,
         OMP_NUM_THREADS="1",
     )
 

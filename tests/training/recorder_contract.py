@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,9 @@ PAUSES_IN_EPOCHS = (
 #: Of two epochs of batches with 16 samples of 8 numbers, which the cases ``repeats`` repeat.
 ELEMENTS = tuple(16 * 8 * times for times in 2 * REPEATED)
 
+#: The fixture ``left_out_of``: it names the cases that only deselected variants of a contract read.
+LeftOut = Callable[..., str]
+
 #: The exception of the cases ``raises`` of all programs.
 RAISED = "OSError('the disk is gone')"
 
@@ -96,6 +99,8 @@ class Case:
     fault: str = ""
     #: The first step of each input probe, and the first step after it.
     probed: tuple[tuple[int, int], ...] = ()
+    #: Whether only ``make test-all`` runs it, as another contract shows the same.
+    variant: bool = False
 
     @property
     def recordings(self) -> tuple[int, ...]:
@@ -153,6 +158,23 @@ def loop_cases(
     )
 
 
+def variants(cases: tuple[Case, ...], *kept: str) -> tuple[Case, ...]:
+    """Return cases of the same code as another contract's as variants.
+
+    Args:
+        cases: all cases; the first one stays as it is.
+        kept: ends of the names of others that stay.
+    """
+    first, *others = cases
+    return (first, *(replace(case, variant=not case.name.endswith(kept)) for case in others))
+
+
+def parameters(case: Case, *values: object, name: str) -> Any:
+    """Return parameters of a test that reads a case."""
+    marks = [pytest.mark.variant(case.name)] if case.variant else []
+    return pytest.param(*values, id=name, marks=marks)
+
+
 class RecorderContract:
     """The tests of a recorder in one way to launch it.
 
@@ -174,14 +196,21 @@ class RecorderContract:
     #: Whether ranks end a step one after the other, as in a pipeline.
     staggered: ClassVar[bool] = False
     cases: ClassVar[tuple[Case, ...]]
+    #: By test that is a variant of the one in another contract: the cases that only it reads.
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     #: By promise: why no case shows it.
     cannot: ClassVar[Mapping[str, str]] = {}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if {"promise", "case"} <= set(metafunc.fixturenames):
-            kept = [(promise, case) for promise, case in self.kept()]
-            ids = [f"{promise.name}-{case.name}" for promise, case in kept]
-            metafunc.parametrize(("promise", "case"), kept, ids=ids)
+        if "promise" in metafunc.fixturenames:
+            kept = [
+                parameters(case, promise, case, name=f"{promise.name}-{case.name}")
+                for promise, case in self.kept()
+            ]
+            metafunc.parametrize(("promise", "case"), kept)
+        elif "each" in metafunc.fixturenames:
+            cases = [parameters(case, case, name=case.name) for case in self.cases]
+            metafunc.parametrize("each", cases)
 
     @classmethod
     def kept(cls) -> Iterator[tuple[Promise, Case]]:

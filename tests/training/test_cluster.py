@@ -85,7 +85,7 @@ def steps_in(logs: Path) -> int:
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize("loss", ["power", "suspended"])
+@pytest.mark.parametrize("loss", ["power", pytest.param("suspended", marks=pytest.mark.variant)])
 def test_a_lost_host_is_named(
     hosts: Lab, tmp_path: Path, request: pytest.FixtureRequest, loss: str
 ) -> None:

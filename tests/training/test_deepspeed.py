@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from training.environments import DEEPSPEED, needs
 from training.recorded import Recorded, record_cases
-from training.recorder_contract import Case, RecorderContract, loop_cases
+from training.recorder_contract import Case, LeftOut, RecorderContract, loop_cases, variants
 
 from stallscope.analysis import analyse
 
@@ -34,27 +34,27 @@ class DeepSpeedContract(RecorderContract):
     def recorded(cls, ranks: Recorded) -> Recorded:
         return ranks
 
-    def test_the_engine_updates_once_per_step(self, recorded: Recorded) -> None:
-        for case in self.cases:
-            if not case.raised:
-                assert recorded.result(case.name)["updates"] == sum(case.recordings)
+    def test_the_engine_updates_once_per_step(self, recorded: Recorded, each: Case) -> None:
+        if not each.raised:
+            assert recorded.result(each.name)["updates"] == sum(each.recordings)
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def ranks(left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Run all cases of two ranks."""
     needs(DEEPSPEED)
     words = ("two_ranks.py", "deepspeed_cases.py")
     folder = tmp_path_factory.mktemp("deepspeed")
-    return record_cases(folder, *words, environment=DEEPSPEED)
+    return record_cases(folder, *words, environment=DEEPSPEED, LEFT_OUT=left_out_of())
 
 
 class TestZero(DeepSpeedContract):
     recorder = "DeepSpeed"
     cases = (
         *loop_cases("zero_2", width=32, **FACTS, sharding={"kind": "DeepSpeed"}),
-        *loop_cases("zero_3", width=32, **FACTS),
-        *(Case(name, facts=FACTS) for name in ("zero_0", "zero_1_in_16_bits")),
+        # Partitioned weights change when gradients are ready, and no other promise.
+        *variants(loop_cases("zero_3", width=32, **FACTS), "accumulates"),
+        *(Case(name, facts=FACTS, variant=True) for name in ("zero_0", "zero_1_in_16_bits")),
         Case("zero_1", weights=True, facts=FACTS),
         Case("zero_own_loader", weights=True, facts={**FACTS, **OWN_LOADER}),
     )
@@ -63,7 +63,7 @@ class TestZero(DeepSpeedContract):
 class TestBelowAccelerate(DeepSpeedContract):
     recorder = "DeepSpeed below Accelerate"
     versions = ("torch", "accelerate")
-    cases = loop_cases("below_accelerate", width=32, **FACTS)
+    cases = variants(loop_cases("below_accelerate", width=32, **FACTS), "accumulates", "raises")
 
 
 class TestBelowTrainer(DeepSpeedContract):
@@ -82,11 +82,12 @@ class TestBelowTrainer(DeepSpeedContract):
     )
 
 
-def launched_stages(folder: Path, cases: Iterable[str]) -> Recorded:
+def launched_stages(folder: Path, cases: Iterable[str], left_out: str = "") -> Recorded:
     """Run cases of four ranks."""
     needs(DEEPSPEED)
     words = ("two_ranks.py", "deepspeed_pipeline_cases.py")
-    return record_cases(folder, *words, cases=tuple(cases), environment=DEEPSPEED, RANKS="4")
+    settings = {"RANKS": "4", "LEFT_OUT": left_out}
+    return record_cases(folder, *words, cases=tuple(cases), environment=DEEPSPEED, **settings)
 
 
 class TestPipeline(DeepSpeedContract):
@@ -95,10 +96,13 @@ class TestPipeline(DeepSpeedContract):
     ranks = 4
     gradients_reduced = None
     staggered = True
-    cases = tuple(
-        case
-        for case in loop_cases("stages", width=64, sharding={"kind": "pipeline"})
-        if case.micro == 1
+    cases = variants(
+        tuple(
+            case
+            for case in loop_cases("stages", width=64, sharding={"kind": "pipeline"})
+            if case.micro == 1
+        ),
+        *("raises", "recorder_breaks"),
     )
     cannot: ClassVar[Mapping[str, str]] = {
         "accumulation": "each `train_batch` is a step, which sums its micro-batches"
@@ -106,9 +110,9 @@ class TestPipeline(DeepSpeedContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    def recorded(cls, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         names = [case.name for case in cls.cases]
-        return launched_stages(tmp_path_factory.mktemp("stages"), names)
+        return launched_stages(tmp_path_factory.mktemp("stages"), names, left_out_of(cls))
 
     def test_each_rank_records_its_stage_and_groups(self, recorded: Recorded) -> None:
         schedule = {"schedule": "TrainSchedule", "micro_batches": MICRO_BATCHES, "of": 2}

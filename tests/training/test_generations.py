@@ -139,7 +139,15 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        # The test on a cluster trains with PyTorch.
+        pytest.param("PyTorch", marks=pytest.mark.variant),
+        "Keras",
+        pytest.param("Keras loop", marks=pytest.mark.variant),
+    ],
+)
 def one_machine(
     request: pytest.FixtureRequest, training_side: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Analysis:

@@ -20,9 +20,11 @@ from training.recorder_contract import (
     PAUSES_IN_EPOCHS,
     RAISED,
     Case,
+    LeftOut,
     RecorderContract,
     loop_cases,
     pauses_at,
+    variants,
 )
 
 from stallscope.analysis import analyse
@@ -31,23 +33,23 @@ from stallscope.analysis.comparison import compare
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 
-def launched(factory: pytest.TempPathFactory, *words: str) -> Recorded:
+def launched(factory: pytest.TempPathFactory, left_out: str, *words: str) -> Recorded:
     needs(KERAS3)
     folder = factory.mktemp("hugging-face")
     words = (*words, "hugging_face_cases.py")
-    return record_cases(folder, *words, environment=KERAS3)
+    return record_cases(folder, *words, environment=KERAS3, LEFT_OUT=left_out)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def alone(tmp_path_factory: pytest.TempPathFactory, left_out_of: LeftOut) -> Recorded:
     """Run all cases of one process."""
-    return launched(tmp_path_factory)
+    return launched(tmp_path_factory, left_out_of(OneProcess))
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def ranks(tmp_path_factory: pytest.TempPathFactory, left_out_of: LeftOut) -> Recorded:
     """Run all cases of two ranks."""
-    return launched(tmp_path_factory, "two_ranks.py")
+    return launched(tmp_path_factory, left_out_of(TwoRanks), "two_ranks.py")
 
 
 class OneProcess(RecorderContract):
@@ -157,7 +159,7 @@ class TestTrainerRanks(TrainerContract, TwoRanks):
 
 class TestTrainerAlone(TrainerContract, OneProcess):
     cases = (
-        *TrainerContract.cases,
+        *variants(TrainerContract.cases, "recorder_breaks"),
         Case(
             "without_stages",
             steps=8,
@@ -166,6 +168,14 @@ class TestTrainerAlone(TrainerContract, OneProcess):
             reason="switched off with stages=False",
         ),
     )
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "test_the_batches_of_workers_are_found_in_their_steps": ("workers",),
+        "test_the_padding_of_some_batches_is_that_which_the_model_sees": ("padded_in_workers",),
+        "test_trainings_with_other_batches_are_compared_per_token": (
+            *("batches_of_16", "batches_of_32"),
+        ),
+        "test_batches_of_similar_lengths_have_less_padding": ("padded", "grouped_by_length"),
+    }
 
     def test_a_collator_that_pads_leaves_less_padding_than_a_padded_data_set(
         self, recorded: Recorded
@@ -202,6 +212,13 @@ class TestAccelerateRanks(AccelerateContract, TwoRanks):
 
 
 class TestAccelerateAlone(AccelerateContract, OneProcess):
+    cases = variants(AccelerateContract.cases)
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "test_a_batch_sampler_that_sorts_by_length_leaves_less_padding": (
+            *("accelerate_padded", "accelerate_by_length"),
+        )
+    }
+
     def test_batches_that_are_said_to_be_full_are(self, recorded: Recorded) -> None:
         result = recorded.result("accelerate_full_batches")
         assert result["full"] > 100
@@ -220,7 +237,8 @@ class FabricContract(RecorderContract):
 
 class TestFabricRanks(FabricContract, TwoRanks):
     cases = (
-        *FabricContract.cases,
+        # Fabric's model and loaders are wrapped like Accelerate's.
+        *variants(FabricContract.cases, "accumulates", "recorder_breaks"),
         Case(
             "fabric_compiled",
             intervals=pauses_at(12, 24, kinds=("epoch", "validation", "checkpoint")),
@@ -229,5 +247,7 @@ class TestFabricRanks(FabricContract, TwoRanks):
 
 
 class TestFabricAlone(FabricContract, OneProcess):
+    cases = variants(FabricContract.cases)
+
     def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
         check_copies(recorded, "fabric_copies")

@@ -17,7 +17,15 @@ from training.recorded import (
     check_steps,
     record_cases,
 )
-from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import (
+    ELEMENTS,
+    RAISED,
+    Case,
+    LeftOut,
+    RecorderContract,
+    pauses_at,
+    variants,
+)
 
 from stallscope.analysis import Analysis, analyse
 from stallscope.parsers import read
@@ -28,7 +36,9 @@ HOST = ("data",)
 SEVERAL = "a step dispatches several computations"
 
 
-def launched(factory: pytest.TempPathFactory, kind: str, program: str = "jax_cases.py") -> Recorded:
+def launched(
+    factory: pytest.TempPathFactory, kind: str, program: str = "jax_cases.py", left_out: str = ""
+) -> Recorded:
     needs(KERAS3)
     return record_cases(
         factory.mktemp("jax"),
@@ -36,6 +46,7 @@ def launched(factory: pytest.TempPathFactory, kind: str, program: str = "jax_cas
         kind,
         environment=KERAS3,
         OMP_NUM_THREADS="1",
+        LEFT_OUT=left_out,
     )
 
 
@@ -128,18 +139,24 @@ class TestTwoProcesses(JaxContract):
 
 class TestOneProcess(JaxContract):
     cases = (
-        *JaxContract.cases,
+        *variants(JaxContract.cases, "accumulation", "recorder_breaks"),
         Case("slow_compute", steps=12, slow="compute", milliseconds=30),
         Case("without_results", timestamps=HOST, reason="log.results was never called"),
         Case("without_stages", timestamps=HOST, reason="switched off with stages=False"),
         # The step in which the loop ends counts; later ones are not recorded.
         Case("left_early", steps=5),
     )
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "test_the_speed_of_the_loader_is_recorded": ("synthetic",),
+        "test_the_padding_of_some_batches_is_counted": ("padded",),
+        "test_each_new_shape_is_a_reason_to_compile": ("repeats",),
+        "test_a_model_of_flax_and_optax_is_recorded": ("flax_and_optax",),
+    }
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        return launched(tmp_path_factory, "alone")
+    def recorded(cls, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        return launched(tmp_path_factory, "alone", left_out=left_out_of(cls))
 
     def test_data_that_cannot_be_fetched_ahead_is_refused_with_the_reason(
         self, recorded: Recorded

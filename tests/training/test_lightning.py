@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 from training.environments import KERAS3, needs
@@ -14,7 +15,15 @@ from training.recorded import (
     check_steps,
     record_cases,
 )
-from training.recorder_contract import ELEMENTS, PAUSES_IN_EPOCHS, RAISED, Case, RecorderContract
+from training.recorder_contract import (
+    ELEMENTS,
+    PAUSES_IN_EPOCHS,
+    RAISED,
+    Case,
+    LeftOut,
+    RecorderContract,
+    variants,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -87,17 +96,21 @@ class TestDDP(LightningContract):
 
 class TestOneProcess(LightningContract):
     cases = (
-        *LightningContract.cases,
+        *variants(LightningContract.cases, "recorder_breaks"),
         Case("by_hand"),
         Case("last_batch_smaller", steps=6, samples=(16, 16, 8) * 2),
         Case("without_stages", timestamps=("data",), reason="switched off with stages=False"),
         Case("workers_of_a_stream", weights=True),
     )
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "test_the_batches_of_workers_are_found_in_their_steps": ("workers",),
+        "test_the_padding_of_some_batches_is_that_which_the_model_sees": ("padded",),
+    }
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        return launched(tmp_path_factory)
+    def recorded(cls, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        return launched(tmp_path_factory, LEFT_OUT=left_out_of(cls))
 
     def test_copies_to_the_device_are_timed(self, recorded: Recorded) -> None:
         check_copies(recorded, "copies", in_input=False)

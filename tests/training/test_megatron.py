@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from training.environments import DEEPSPEED, needs
 from training.recorded import Recorded, record_cases
-from training.recorder_contract import RecorderContract, loop_cases
+from training.recorder_contract import LeftOut, RecorderContract, loop_cases, variants
 
 from stallscope.analysis import analyse
 
@@ -19,13 +19,17 @@ pytestmark = pytest.mark.frameworks
 SLOW_RANK, STEPS, MANY, MICRO_BATCHES, FETCH_MS = 2, 12, 40, 4, 10
 #: Where ranks share each layer, and where they are replicas: the dimension within a stage.
 WITHIN = {"tensors": "tp", "replicas": "dp"}
+#: Replicas are those of other pipelines, too.
+REPLICAS = pytest.mark.variant(*(f"replicas_{case}" for case in ("slow", "uneven", "clean")))
+LAYOUTS = ("tensors", pytest.param("replicas", marks=REPLICAS))
 
 
-def launched(folder: Path, cases: Iterable[str]) -> Recorded:
+def launched(folder: Path, cases: Iterable[str], left_out: str) -> Recorded:
     """Run cases of four ranks."""
     needs(DEEPSPEED)
     words = ("two_ranks.py", "megatron_cases.py")
-    return record_cases(folder, *words, cases=tuple(cases), environment=DEEPSPEED, RANKS="4")
+    settings = {"RANKS": "4", "LEFT_OUT": left_out}
+    return record_cases(folder, *words, cases=tuple(cases), environment=DEEPSPEED, **settings)
 
 
 @pytest.mark.unmeasured
@@ -37,12 +41,15 @@ class TestMegatron(RecorderContract):
     versions = ("torch", "megatron-core")
     gradients_reduced = None
     staggered = True
-    cases = tuple(
-        case
-        for case in loop_cases(
-            "gpt", width=64, sharding={"kind": "Megatron-Core"}, model="GPTModel"
-        )
-        if case.micro == 1
+    cases = variants(
+        tuple(
+            case
+            for case in loop_cases(
+                "gpt", width=64, sharding={"kind": "Megatron-Core"}, model="GPTModel"
+            )
+            if case.micro == 1
+        ),
+        *("raises", "recorder_breaks"),
     )
     cannot: ClassVar[Mapping[str, str]] = {
         "accumulation": "each call of the schedule is a step, which sums its micro-batches"
@@ -50,9 +57,9 @@ class TestMegatron(RecorderContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        names = [case.name for case in cls.cases]
-        return launched(tmp_path_factory.mktemp("gpt"), (*names, "gpt_fetches", "interleaved"))
+    def recorded(cls, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        names = (*(case.name for case in cls.cases), "gpt_fetches", "interleaved")
+        return launched(tmp_path_factory.mktemp("gpt"), names, left_out_of(cls))
 
     def test_each_rank_records_its_stage_and_groups(self, recorded: Recorded) -> None:
         for fit in recorded.fits("gpt_plain", ranks=4):
@@ -92,13 +99,13 @@ class TestMegatron(RecorderContract):
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def compared(left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Run all cases whose ranks are compared."""
     cases = [f"{layout}_{case}" for layout in WITHIN for case in ("slow", "uneven", "clean")]
-    return launched(tmp_path_factory.mktemp("compared"), cases)
+    return launched(tmp_path_factory.mktemp("compared"), cases, left_out_of())
 
 
-@pytest.mark.parametrize("layout", WITHIN)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_slow_rank_of_a_stage_costs_most(compared: Recorded, layout: str) -> None:
     analysis = analyse(compared.run(f"{layout}_slow"))
     straggler, *_ = analysis.stragglers
@@ -106,7 +113,7 @@ def test_the_slow_rank_of_a_stage_costs_most(compared: Recorded, layout: str) ->
     compared.clean(f"{layout}_slow", ranks=4)
 
 
-@pytest.mark.parametrize("layout", WITHIN)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_stage_with_more_work_is_a_finding(compared: Recorded, layout: str) -> None:
     analysis = analyse(compared.run(f"{layout}_uneven"))
     (finding,) = [finding for finding in analysis.findings if finding.code == "pipeline_stages"]
@@ -117,7 +124,7 @@ def test_a_stage_with_more_work_is_a_finding(compared: Recorded, layout: str) ->
     assert SLOW_RANK not in {rank for straggler in analysis.stragglers for rank in straggler.ranks}
 
 
-@pytest.mark.parametrize("layout", WITHIN)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_equal_ranks_work_equally_long_and_none_is_named(compared: Recorded, layout: str) -> None:
     fits = compared.fits(f"{layout}_clean", ranks=4)
     work = [fit.median_ms("data", "ready") for fit in fits]
@@ -127,9 +134,9 @@ def test_equal_ranks_work_equally_long_and_none_is_named(compared: Recorded, lay
     assert [straggler.ranks for straggler in stragglers if straggler.pattern == "persistent"] == []
 
 
-@pytest.mark.parametrize(("layout", "within"), WITHIN.items())
-def test_waits_are_added_up_by_kind_and_group(compared: Recorded, layout: str, within: str) -> None:
-    expected = {("send", "pp"), ("receive", "pp"), ("all_reduce", within)}
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_waits_are_added_up_by_kind_and_group(compared: Recorded, layout: str) -> None:
+    expected = {("send", "pp"), ("receive", "pp"), ("all_reduce", WITHIN[layout])}
     for fit in compared.fits(f"{layout}_clean", ranks=4):
         fact = fit.facts["collectives"]
         assert {(waits["kind"], waits["group"]) for waits in fact["waits"]} >= expected

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 from training.recorded import RESOLUTION_NS, Recorded, check_steps, record_mxnet_cases
-from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import (
+    ELEMENTS,
+    RAISED,
+    Case,
+    LeftOut,
+    RecorderContract,
+    pauses_at,
+    variants,
+)
 
 pytestmark = pytest.mark.frameworks
 
@@ -77,7 +85,7 @@ class TestHorovod(MxnetContract):
 
 class TestOneProcess(MxnetContract):
     cases = (
-        *MxnetContract.cases,
+        *variants(MxnetContract.cases, "timed", "raises", "recorder_breaks"),
         *(
             Case(name, timestamps=("data",), reason=reason)
             for name, reason in (
@@ -90,8 +98,8 @@ class TestOneProcess(MxnetContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"))
+    def recorded(cls, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        return record_mxnet_cases(tmp_path_factory.mktemp("mxnet"), left_out=left_out_of(cls))
 
     def test_parameters_are_recorded_with_a_given_batch_size(self, recorded: Recorded) -> None:
         facts = recorded.fit("given_batch_size").facts

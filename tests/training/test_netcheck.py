@@ -88,7 +88,9 @@ def hide_torch(folder: Path) -> str:
     return str(folder / "hidden")
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.variant)]
+)
 def test_horovod_reduces_the_gradients_of_the_run(
     logs: Path, tmp_path: Path, framework: str
 ) -> None:
@@ -121,6 +123,7 @@ def test_more_ranks_of_torchrun_are_another_network(logs: Path, tmp_path: Path) 
 
 
 @pytest.mark.frameworks
+@pytest.mark.variant
 def test_mxnet_is_measured_on_python_3_8(tmp_path: Path) -> None:
     needs(MXNET)
     program = str(MXNET / "bin" / "stallscope")

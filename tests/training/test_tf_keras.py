@@ -14,7 +14,7 @@ from stallscope.parsers import read
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"])
+@pytest.mark.parametrize("legacy", [pytest.param("0", marks=pytest.mark.variant), "1"])
 def test_each_step_has_all_its_stages(tmp_path: Path, legacy: str) -> None:
     needs(KERAS3)
     launch(

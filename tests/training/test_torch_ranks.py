@@ -18,7 +18,7 @@ from training.recorded import (
     fits_of,
     record_cases,
 )
-from training.recorder_contract import Case, RecorderContract, loop_cases
+from training.recorder_contract import Case, LeftOut, RecorderContract, loop_cases, variants
 
 from stallscope.parsers import read
 
@@ -245,8 +245,39 @@ class TestHorovod(TorchRanks):
 
 class TestDDP(TorchRanks):
     launch = "DDP"
+    # What is not about the reduction of gradients is the same code as with Horovod.
+    cases = variants(
+        TorchRanks.cases,
+        *("torch_accumulates", "torch_raises", "torch_recorder_breaks", "slow_backward"),
+        *("unused_parameters", "static_graph", "reentrant_checkpoint"),
+        *("several_backward_passes_in_an_iteration", "several_reductions_in_an_iteration"),
+        *("compiled_and_slow", "wrong_object"),
+    )
+    repeated: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "test_the_last_gradient_is_seen_although_few_are_watched": ("another_gradient_comes_last",),
+        "test_a_validation_inside_an_iteration_ends_the_step_before_it": (
+            "validation_in_an_iteration",
+        ),
+        "test_waiting_for_a_broadcast_is_not_compute": ("slow_before_a_broadcast",),
+        "test_clipping_reduced_gradients_comes_after_the_reduction": ("clipping",),
+        "test_loops_that_end_early_are_epochs": ("left_early",),
+        "test_twice_adams_default_rate_is_scaled": ("two_sessions",),
+        "test_gradients_of_an_unfrozen_layer_are_counted_in_the_next_session": ("unfrozen",),
+        "test_of_two_loggers_the_later_one_records": ("two_loggers",),
+        "test_on_a_device_all_timestamps_are_its_own_and_the_host_does_not_wait": ("on_a_device",),
+        "test_reductions_that_the_recorder_cannot_see_are_the_reason": ("optimizer_alone",),
+        "test_a_rank_that_cannot_write_continues_to_train": ("no_folder", "disk_gets_full"),
+        "test_steps_before_a_fault_can_be_read": ("recorder_breaks", "recorder_cannot_start"),
+        "test_hooks_are_removed_at_once_if_recording_cannot_start": ("recorder_cannot_start",),
+        "test_ranks_without_a_shared_folder_gather_their_logs": ("gathered",),
+        "test_sampled_steps_are_recorded_in_several_files": ("sampled",),
+    }
 
     @pytest.fixture(scope="class")
     @classmethod
-    def recorded(cls, training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-        return record_cases(tmp_path_factory.mktemp("ddp"), "two_ranks.py", "torch_cases.py")
+    def recorded(
+        cls, training_side: None, left_out_of: LeftOut, tmp_path_factory: pytest.TempPathFactory
+    ) -> Recorded:
+        words = ("two_ranks.py", "torch_cases.py")
+        folder = tmp_path_factory.mktemp("ddp")
+        return record_cases(folder, *words, LEFT_OUT=left_out_of(cls))

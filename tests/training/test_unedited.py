@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from training.environments import KERAS3, MXNET, needs
@@ -19,6 +19,13 @@ from stallscope.parsers import read
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
 STEPS = EPOCHS * BATCHES
+
+
+def variant(*values: object) -> Any:
+    """Return parameters that only ``make test-all`` tests."""
+    return pytest.param(*values, marks=pytest.mark.variant)
+
+
 #: Lines that are the same without a recording, as horovodrun labels them.
 KEPT = re.compile(r"(\[\d+\]<\w+>:)?(weights|Traceback|  File)")
 RECORD = ["-m", "stallscope.record"]
@@ -116,14 +123,16 @@ class Loop(NamedTuple):
     [
         # The first step shows which loop trains.
         Loop("loop", "a loop of PyTorch (Adam)"),
-        Loop("loop_that_exits", "a loop of PyTorch (Adam)"),
+        variant(Loop("loop_that_exits", "a loop of PyTorch (Adam)")),
         Loop("loop_that_raises", "a loop of PyTorch (Adam)"),
-        Loop("new_loaders", "a loop of PyTorch (Adam)"),
-        Loop("loader_that_takes_a_batch_ahead", "a loop of PyTorch (Adam)"),
-        Loop(
-            "two_optimizers",
-            "a loop of PyTorch (SGD)",
-            remarks=("another optimizer trains, too; steps are those of the first one",),
+        variant(Loop("new_loaders", "a loop of PyTorch (Adam)")),
+        variant(Loop("loader_that_takes_a_batch_ahead", "a loop of PyTorch (Adam)")),
+        variant(
+            Loop(
+                "two_optimizers",
+                "a loop of PyTorch (SGD)",
+                remarks=("another optimizer trains, too; steps are those of the first one",),
+            )
         ),
         Loop(
             "no_loader",
@@ -158,7 +167,7 @@ def test_validation_and_the_last_batch_are_known(alone: Callable[[str], Alone]) 
 
 
 @pytest.mark.parametrize(
-    ("case", "validations"), [("loop_in_eval", EPOCHS), ("loop_that_trains_in_eval", 0)]
+    ("case", "validations"), [("loop_in_eval", EPOCHS), variant("loop_that_trains_in_eval", 0)]
 )
 def test_evaluations_with_gradients_are_validation_by_the_models_mode(
     alone: Callable[[str], Alone], case: str, validations: int
@@ -172,7 +181,7 @@ def test_evaluations_with_gradients_are_validation_by_the_models_mode(
 
 @pytest.mark.parametrize(
     ("case", "workers"),
-    [("loop", 0), ("new_loaders", 1), ("loader_that_takes_a_batch_ahead", 0)],
+    [("loop", 0), variant("new_loaders", 1), variant("loader_that_takes_a_batch_ahead", 0)],
 )
 def test_the_loaders_figures_begin_with_the_second_epoch(
     alone: Callable[[str], Alone], case: str, workers: int
@@ -191,7 +200,7 @@ def test_the_loaders_figures_begin_with_the_second_epoch(
             ("torchrun", "--standalone", "--nproc-per-node=2"),
             "SGD, DistributedDataParallel",
         ),
-        ("spawned", ("python",), "SGD, DistributedDataParallel"),
+        variant("spawned", ("python",), "SGD, DistributedDataParallel"),
         (
             "horovod",
             ("horovodrun", "--disable-cache", "-np", "2", "python"),
@@ -212,7 +221,7 @@ def test_ranks_are_recorded(
 
 
 @pytest.mark.parametrize(
-    ("case", "kind"), [("fsdp_2", "fully_shard"), ("fsdp_1", "FullyShardedDataParallel")]
+    ("case", "kind"), [("fsdp_2", "fully_shard"), variant("fsdp_1", "FullyShardedDataParallel")]
 )
 def test_ranks_that_share_a_model_are_recorded(tmp_path: Path, case: str, kind: str) -> None:
     needs(KERAS3)
@@ -230,7 +239,7 @@ def test_ranks_that_share_a_model_are_recorded(tmp_path: Path, case: str, kind: 
     [
         ("trainer", "the training of transformers' Trainer", STEPS),
         ("lightning", "the fit of Lightning's Trainer", STEPS),
-        ("accelerate", "a loop of PyTorch (SGD)", STEPS - 1),
+        variant("accelerate", "a loop of PyTorch (SGD)", STEPS - 1),
         ("keras", "Keras' fit", STEPS),
     ],
 )
@@ -255,7 +264,7 @@ def test_ranks_that_lightning_starts_are_recorded(tmp_path: Path) -> None:
     assert "records the fit of Lightning's Trainer in " in said
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [variant(1), 2])
 def test_a_loop_of_gluon_is_recorded(tmp_path: Path, ranks: int) -> None:
     needs(MXNET)
     launcher = ("horovodrun", "--disable-cache", "-np", "2", "python")
@@ -272,6 +281,7 @@ def test_a_loop_of_gluon_is_recorded(tmp_path: Path, ranks: int) -> None:
     assert ("a loop of MXNet (SGD)" if ranks == 1 else "(SGD, DistributedTrainer)") in said
 
 
+@pytest.mark.variant
 def test_a_loop_over_an_iterator_of_mxnet_is_recorded(tmp_path: Path) -> None:
     needs(MXNET)
     ran, (fit,) = recorded(tmp_path, "gluon_with_iterators", MXNET)
@@ -288,8 +298,8 @@ BY_VARIABLE: tuple[list[str], dict[str, str]] = ([], {"STALLSCOPE_PROBE_INPUT": 
     ("case", "environment", "settings"),
     [
         ("loop", ENVIRONMENT, PROBED),
-        ("lightning", KERAS3, BY_VARIABLE),
-        ("keras", ENVIRONMENT, PROBED),
+        variant("lightning", KERAS3, BY_VARIABLE),
+        variant("keras", ENVIRONMENT, PROBED),
     ],
 )
 def test_input_is_probed(

@@ -23,7 +23,9 @@ def witness() -> ModuleType:
 
 
 @pytest.mark.horovod
-@pytest.mark.parametrize("fault", ["none", "slow-compute-rank"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("none", marks=pytest.mark.variant), "slow-compute-rank"]
+)
 def test_ledger_and_timeline_agree_step_by_step(
     training_side: None, tmp_path: Path, witness: ModuleType, fault: str
 ) -> None:
