@@ -25,6 +25,13 @@ pytestmark = pytest.mark.services
 
 JOB = Job(ranks=3, steps=40, epochs=2)
 
+#: Stores differ in their clients, and not in what is made of the files' names.
+in_s3 = pytest.mark.parametrize(
+    "bucket",
+    ["s3", *(pytest.param(scheme, marks=pytest.mark.variant) for scheme in ("gs", "az"))],
+    indirect=True,
+)
+
 
 @pytest.fixture
 def logs(tmp_path: Path, bucket: Bucket) -> Path:
@@ -60,6 +67,7 @@ def test_a_run_in_a_bucket_equals_the_local_one(logs: Path, bucket: Bucket) -> N
     assert remote.source == bucket.url("logs/run-a")
 
 
+@in_s3
 def test_files_have_names_sizes_and_versions(logs: Path, bucket: Bucket) -> None:
     files = open_source(bucket.url("logs")).files()
     local = sorted(logs.iterdir())
@@ -117,6 +125,7 @@ def test_collecting_again_fetches_only_new_bytes(
     assert open_run(str(tmp_path / "store")).steps.equals(open_run(str(logs)).steps)
 
 
+@in_s3
 def test_patterns_name_files_and_folders(logs: Path, bucket: Bucket) -> None:
     bucket.put(logs, "logs/run-b")
     everything = [f"run-{run}/{path.name}" for run in "ab" for path in sorted(logs.iterdir())]
@@ -128,30 +137,35 @@ def test_patterns_name_files_and_folders(logs: Path, bucket: Bucket) -> None:
     assert refusal(bucket.url("logs/c*")) == f"{bucket.url('logs/c*')}: nothing matches"
 
 
+@in_s3
 def test_a_whole_bucket_is_a_place(logs: Path, bucket: Bucket) -> None:
     assert names(open_source(bucket.url().rstrip("/"))) == [
         f"logs/run-a/{path.name}" for path in sorted(logs.iterdir())
     ]
 
 
+@in_s3
 @pytest.mark.parametrize("place", ["nothing", "logs/run", "logs/run-a/rank-00009.0.0.steps.csv"])
 def test_a_missing_folder_is_named(logs: Path, bucket: Bucket, place: str) -> None:
     url = bucket.url(place)
     assert refusal(url) == f"{url}: no such file or folder"
 
 
+@in_s3
 @pytest.mark.parametrize("path", ["", "/logs", "/logs/*.csv"])
 def test_a_missing_bucket_is_named(bucket: Bucket, path: str) -> None:
     with pytest.raises(NotFoundError, match=r"no such file or folder|nothing matches"):
         open_source(f"{bucket.store.scheme}://stallscope-nothing{path}").files()
 
 
+@in_s3
 def test_a_missing_bucket_ends_the_command(bucket: Bucket) -> None:
     url = f"{bucket.store.scheme}://stallscope-nothing/logs"
     message = message_of_the_command(["report", url])
     assert message == f"stallscope: {url}: no such file or folder"
 
 
+@in_s3
 def test_a_file_deleted_since_is_named(logs: Path, bucket: Bucket) -> None:
     file, *_ = open_source(bucket.url("logs/run-a")).files()
     bucket.store.client().rm(f"{bucket.name}/logs/run-a/{file.name}")
@@ -212,6 +226,7 @@ def test_a_stopped_server_is_an_error_of_one_sentence(
         file.read()
 
 
+@in_s3
 def test_files_can_be_sent_to_other_machines(logs: Path, bucket: Bucket) -> None:
     place = open_source(bucket.url("logs/run-a"))
     assert place.portable

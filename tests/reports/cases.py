@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 import simulator
 from support.network_checks import pair, write_network_check
 from support.step_logs import Job, write_job
@@ -237,6 +238,21 @@ CASES = {
         clocks=simulator.Clocks(jumps=[simulator.Jump(1, 200, 50.0)])
     ),
 }
+
+#: What other cases contain as well, with other numbers.
+VARIANTS = {
+    *("two hosts", "a slow rank", "few steps", "a missing rank", "another network"),
+    *("host stamps only, and a baseline", "host stamps only, on two hosts", "uneven work"),
+    *("a slow host and a slow rank", "a rank late now and then", "a rank ever slower"),
+    *("lateness that moves around", "rows lost", "a log cut early", "a rank that dwarfs the step"),
+    *("twenty slow ranks", "many missing ranks", "one step of one rank", "one rank beside it"),
+    *("many epochs only", "epochs of two ranks only", "epochs that are shorter than a second"),
+    *("samples of epochs only", "slower from a step on"),
+}
+#: All names of cases, as parameters.
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.variant] if name in VARIANTS else []) for name in CASES
+]
 
 
 def analysis_of(folder: Path, case: Case) -> Analysis:

@@ -12,7 +12,7 @@ from support.reports import rendered
 from stallscope.analysis import Analysis
 from stallscope.reports.report_formats import ReportOptions
 
-from .cases import CASES
+from .cases import NAMES
 
 COLUMNS = [
     "run_id",
@@ -89,7 +89,7 @@ def test_unmeasured_values_are_empty_and_not_zero(rows: Callable[[str], Rows]) -
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_cell_is_a_formula(name: str, rows: Callable[[str], Rows]) -> None:
     for row in rows(name):
         for column in ("run_id", "host", "name"):

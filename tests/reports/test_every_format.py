@@ -32,7 +32,7 @@ from stallscope.reports.report_formats import ReportFormat, ReportOptions
 from stallscope.reports.run.json_content import json_content
 from stallscope.text.summary_words import six_lines
 
-from .cases import CASES
+from .cases import CASES, NAMES
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_logs"
@@ -74,7 +74,7 @@ COMMANDS = {
     ),
 }
 
-every_case = pytest.mark.parametrize("name", CASES)
+every_case = pytest.mark.parametrize("name", NAMES)
 every_report = pytest.mark.parametrize(
     "report", report_formats.FORMATS, ids=lambda report: report.name
 )

@@ -48,7 +48,7 @@ from stallscope.text.step_figures import OneStepFigures, StepFigures
 from stallscope.text.vocabulary import TITLES, entry_title
 from stallscope.words import CAUSES
 
-from .cases import CASES
+from .cases import NAMES
 
 _NUMBER = re.compile(r"[−+]?[\d,]+(?:\.\d+)?")
 
@@ -73,7 +73,7 @@ def columns_of(table: Table) -> list[tuple[str, ...]]:
     return list(zip(*table.rows, strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("make_table", [cause_table, ledger_table])
 def test_parts_of_the_step_add_up_as_printed(
     make_table: Callable[[Analysis], Table], name: str, case: Callable[[str], Analysis]
@@ -92,7 +92,7 @@ def test_parts_of_the_step_add_up_as_printed(
             assert_adds_up([base, more, value])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_loss_to_real_data_adds_up_as_printed(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -104,7 +104,7 @@ def test_the_loss_to_real_data_adds_up_as_printed(
         assert_adds_up([*parts, rows["Lost to real data"]])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_speed_ups_lie_inside_their_intervals_as_printed(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -134,7 +134,7 @@ def labels_of(drawn: go.Figure, bar: int) -> dict[str, Decimal]:
     return {title: printed_in(text) for title, text in texts.items() if text}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_bar_of_causes_has_the_tables_figures(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -160,7 +160,7 @@ def test_the_bar_of_causes_has_the_tables_figures(
             assert f"{label:,}".replace("-", "−") in tips, cause
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_waterfalls_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
     chart, table = baseline_chart(analysis), cause_table(analysis)
@@ -177,7 +177,7 @@ def test_waterfalls_have_the_tables_figures(name: str, case: Callable[[str], Ana
     assert set(notes) <= set(tips)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_chart_of_losses_has_the_tables_figures(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -194,7 +194,7 @@ def test_the_chart_of_losses_has_the_tables_figures(
         assert number(notes[1]) == cells["Lost to scale"]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
     """A cause is the typical rank's stage plus the others' waiting for it; allreduce is one figure."""
     causes, ledger = cause_table(case(name)), ledger_table(case(name))
@@ -207,7 +207,7 @@ def test_the_ledgers_agree_as_printed(name: str, case: Callable[[str], Analysis]
         assert typical[title] == amounts[title]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Analysis]) -> None:
     table, printed = baselines_table(case(name)), decomposed(case(name))
     for title, figure_of, _ in () if table is None else table.rows:
@@ -215,7 +215,7 @@ def test_sentences_have_the_tables_figures(name: str, case: Callable[[str], Anal
             assert figure_of.lstrip("+−") in printed, title
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_chart_of_stages_has_the_tables_figures(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -232,7 +232,7 @@ def test_the_chart_of_stages_has_the_tables_figures(
     assert number(chart.text(len(CAUSES), 0)) == waits
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_ranks_step_is_rounded_like_the_step(
     name: str, case: Callable[[str], Analysis]
 ) -> None:
@@ -245,7 +245,7 @@ def test_each_ranks_step_is_rounded_like_the_step(
         ), bar.label
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
     parts = [row[1] for row in job_table(analysis).rows]
@@ -257,7 +257,7 @@ def test_the_jobs_parts_add_up_as_printed(name: str, case: Callable[[str], Analy
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], Analysis]) -> None:
     analysis = case(name)
     request = RunRequest(analysis.run.id, None, analysis, {}, {})
@@ -275,7 +275,7 @@ def test_the_dashboard_has_the_reports_figures(name: str, case: Callable[[str], 
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_figure_of_a_step_adds_up_as_printed(
     name: str, case: Callable[[str], Analysis]
 ) -> None:

@@ -15,11 +15,11 @@ from stallscope.analysis import Analysis
 from stallscope.reports.formats.html import environment
 from stallscope.reports.report_formats import ReportOptions
 
-from .cases import CASES
+from .cases import NAMES
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
-every_case = pytest.mark.parametrize("name", CASES)
+every_case = pytest.mark.parametrize("name", NAMES)
 
 
 @dataclass

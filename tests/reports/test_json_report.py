@@ -19,7 +19,7 @@ from stallscope.reports.report_formats import ReportOptions
 from stallscope.reports.run.json_content import json_content
 from stallscope.words import CAUSES, ENTRIES, PATTERNS, STAGES, VERDICT_CAUSES, VERDICTS, HangPlace
 
-from .cases import CASES
+from .cases import NAMES
 
 LEDGER = ["input", "compute", "other", "imbalance", "allreduce"]
 KEYS = {
@@ -153,7 +153,7 @@ def test_the_schema_has_the_declared_words(key: str, words: Sequence[str]) -> No
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_document_is_valid(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:

@@ -14,7 +14,7 @@ from stallscope.analysis.gains.what_if import Advice
 from stallscope.reports.formats.markdown import escaped
 from stallscope.reports.report_formats import ReportOptions
 
-from .cases import CASES
+from .cases import NAMES
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_ledger_has_baseline_and_excess_only_with_a_baseline(
     assert "| Entry | ms per step | Share |\n| --- | ---: | ---: |" in page("a slow rank")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_table_row_has_as_many_cells_as_its_head(
     name: str, page: Callable[[str], str]
 ) -> None:

@@ -11,7 +11,7 @@ from support.reports import rendered
 from stallscope.analysis import Analysis
 from stallscope.reports.report_formats import ReportOptions
 
-from .cases import CASES
+from .cases import NAMES
 
 
 def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...], float]:
@@ -25,7 +25,7 @@ def samples(analysis: Analysis, options: ReportOptions) -> dict[tuple[str, ...],
     return values
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_prometheus_reads_every_run(
     name: str, case: Callable[[str], Analysis], options: ReportOptions
 ) -> None:

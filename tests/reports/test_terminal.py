@@ -13,7 +13,7 @@ from support.reports import summary
 
 from stallscope.analysis import Analysis
 
-from .cases import CASES
+from .cases import NAMES
 
 
 def printed(analysis: Analysis, width: int = 80) -> str:
@@ -23,7 +23,7 @@ def printed(analysis: Analysis, width: int = 80) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_fits_80_columns(name: str, case: Callable[[str], Analysis]) -> None:
     lines = printed(case(name)).splitlines()
     assert max(map(len, lines)) <= 80
