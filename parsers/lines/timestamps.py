@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import groupby
 
 #: Other years are damage.
 YEARS = range(1970, 2200)
@@ -83,6 +84,21 @@ _MOMENT_FORMS = tuple(
     re.compile(rb"[ \[\]]*(?P<seconds>\d%b[ \[\]]*\Z" % rest)
     for rest in (rb"{9,10})(?:\.(?P<fraction>\d{1,12}))?", rb"{10})(?P<fraction>\d{3})")
 )
+#: A time of day.
+TIME = r"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+#: Dates whose order only the dates of a log tell: ``09/02/20`` may be of three days.
+_PART = {"year": r"(?:[12]\d)?\d\d", "month": r"\d\d", "day": r"\d\d"}
+DATES_BY_ORDER = {
+    order: r"[-/.]".join(f"(?P<{part}>{_PART[part]})" for part in order) + rf"[-T,_: ]{{1,2}}{TIME}"
+    for order in (("month", "day", "year"), ("day", "month", "year"), ("year", "month", "day"))
+}
+_ORDERED = re.compile(
+    r"(?<![\d/.-])(\d\d)([-/.])(\d\d)[-/.]((?:[12]\d)?\d\d)[-T,_: ]{1,2}\d\d:\d\d:\d\d"
+)
+# Dates with dots begin with the day, and those with dashes and short years as ISO 8601's do.
+_USUAL = {".": "day", "-": "year"}
+# Short years before this one are days.
+_FIRST_SHORT_YEAR = 2015
 #: The year of timestamps without one until one is assumed; it has a 29 February.
 LEAP_YEAR = 1972
 _DAY_NS = 86_400 * 10**9
@@ -197,6 +213,40 @@ def _has_day(year: int, moment: datetime) -> bool:
     return isleap(year) or (moment.month, moment.day) != (2, 29)
 
 
+def date_order(text: str) -> tuple[tuple[str, str, str], bool] | None:
+    """Return the order of the numbers in dates such as ``09/02/20``, and whether it is certain.
+
+    Of orders in which dates never go back and are not in the future, that counts in which the days are
+    closest to each other.
+
+    Args:
+        text: a log, or a sample of it.
+
+    Returns:
+        None if there are no such dates, or no order fits.
+    """
+    dates = [date for date, _ in groupby(_ORDERED.findall(text))]
+    latest = datetime.fromtimestamp((latest_ns() + _DAY_NS) // 10**9, UTC).toordinal()
+    spans = {}
+    for order in DATES_BY_ORDER:
+        days = [_day_of(dict(zip(order, (first, *rest), strict=True))) for first, _, *rest in dates]
+        if days and days[0] > 0 and days == sorted(days) and days[-1] <= latest:
+            spans[order] = days[-1] - days[0]
+    fits = [order for order, span in spans.items() if span == min(spans.values())]
+    usual = [order for order in fits if order[0] == _USUAL.get(dates[0][1])]
+    return ((usual or fits)[0], len(usual or fits) == 1) if fits else None
+
+
+def _day_of(parts: dict[str, str]) -> int:
+    """Return the number of a day; -1 if there is none."""
+    year = int(parts["year"])
+    try:
+        day = datetime(year + (0 if year > 99 else 2000), int(parts["month"]), int(parts["day"]))
+    except ValueError:
+        return -1
+    return day.toordinal() if year > 99 or day.year >= _FIRST_SHORT_YEAR else -1
+
+
 def zones_between(first: int, last: int, start: int, stop: int) -> list[int]:
     """Return the zones in which local times lie between two moments in UTC, as offsets in nanoseconds.
 
@@ -229,7 +279,7 @@ def timestamp_of(match: re.Match[bytes] | None, year: int = LEAP_YEAR) -> Timest
         return None
     month = parts.get("month")
     number = int(month) if month is not None else MONTHS.index(parts["name"]) + 1
-    hour, minute, second = (int(part) for part in parts["time"].split(b":"))
+    hour, minute, second = (int(part) for part in re.split(rb"[:.]", parts["time"]))
     zone = parts.get("zone")
     try:
         moment = datetime(

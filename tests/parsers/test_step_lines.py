@@ -2751,3 +2751,37 @@ def test_refusals_say_what_is_there(line: str, others: Sequence[str], says: str)
     text = "\n".join([*lines, *others]).encode()
     assert not PARSER.recognises("run.log", text)
     assert says in lacking(text)
+
+
+@pytest.mark.parametrize(
+    ("form", "began", "is_told"),
+    [
+        ("%m/%d/%y %H:%M:%S", datetime(2020, 9, 22, 14), True),
+        ("%d-%m-%Y %H:%M:%S", datetime(2021, 2, 20, 14), True),
+        # Days that follow each other tell.
+        ("%d/%m/%y %H:%M:%S", datetime(2021, 2, 3, 23, 58), True),
+        ("%m/%d/%y %H:%M:%S", datetime(2021, 2, 3, 23, 58), True),
+        ("%Y-%m-%dT%H.%M.%S", datetime(2020, 2, 1, 14), True),
+        ("[%a %b %d %H:%M:%S %Y]", datetime(2020, 2, 11, 14), True),
+        ("%m/%d/%y %H:%M:%S", datetime(2020, 9, 2, 14), False),
+        ("%d/%m/%Y %H:%M:%S", datetime(2020, 9, 2, 14), False),
+    ],
+)
+def test_days_are_told_where_only_one_order_of_their_numbers_goes_on(
+    form: str, began: datetime, is_told: bool
+) -> None:
+    lines = [
+        f"INFO - {began + timedelta(seconds=n):{form}} - step {n} loss 2.{n}"
+        for n in range(0, 50 if not is_told else 400, 10)
+    ]
+    log = read("\n".join(lines).encode())
+    _, ms = windows_of(log)
+    assert np.median(ms) == pytest.approx(1000)
+    began_local = log.log.facts.get("began_local", "")
+    assert began_local[:10] == (f"{began:%Y-%m-%d}" if is_told else "")
+
+
+def test_a_date_in_another_line_takes_nothing_from_timestamps() -> None:
+    lines = [f"{at(n)} step {n} loss 2.{n}" for n in range(0, 400, 10)]
+    log = read("\n".join([*lines, "saved at 09/02/20 14:03:11"]).encode())
+    assert log.log.facts["confirmed"] == "are measured by the log's timestamps"

@@ -19,7 +19,7 @@ from ...window_meaning import spans
 from ...work_lines import RESTART
 from .figures import FEWEST_LINES, Figure
 from .rows import LATEST_S, Rows, since_1970
-from .vocabulary import TIME_OF_DAY
+from .vocabulary import OF_DAY, TIME_OF_DAY
 
 # A counter rises by the same number in this share of its lines, and falls in at most this share.
 _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
@@ -27,8 +27,7 @@ _SHARE_EVEN, _SHARE_FALLS = 0.5, 0.1
 _SHARE_CHANGES, _EVEN = 0.8, 0.1
 # Larger numbers are no steps, and epochs have 32 bits.
 _MOST = 2.0**31
-# Two clocks measure the same times up to this ratio.
-_ALIKE = 1.03
+_ALIKE = 1.03  # of times that two clocks measure
 #: Samples per step are constant up to this share.
 CONSTANT = 0.03
 # Steps between lines divide their samples up to this ratio; so many samples without a name are a batch.
@@ -390,8 +389,9 @@ class CountedLines:
                 clocks.append(clock._replace(is_absolute=True))
             elif figure.is_clock or self._is_running(at):
                 unit_s = 1.0 if figure.is_clock else figure.word.unit_s or 1.0
-                clock = clock_of(self._seconds_of(at, unit_s), _RUNNING, at, unit_s)
-                certain = figure.is_clock or figure.word.unit_s is not None
+                name = OF_DAY if figure.name == OF_DAY else _RUNNING
+                clock = clock_of(self._seconds_of(at, unit_s), name, at, unit_s)
+                certain = bool(figure.is_clock or figure.word.unit_s)
                 clocks.append(clock._replace(is_certain=certain))
         return [clock for clock in clocks if self._goes(clock)]
 

@@ -26,6 +26,7 @@ from ...launcher_output import (
 )
 from ...lines.line_blocks import Column, sample_parts, texts_of
 from ...lines.timestamp_columns import dates_in, joined_columns, without_timestamps
+from ...lines.timestamps import DATES_BY_ORDER, date_order
 from ...window_lines import timed_of_each
 from ...work_lines import WORK, WorkLines
 from .figures import (
@@ -37,7 +38,15 @@ from .figures import (
     Kind,
     spelled,
 )
-from .vocabulary import CLOCK, CLOCK_PARTS, DATE_BYTES, DATES, DAY_FIRST, Word, word_in, word_of
+from .vocabulary import (
+    CLOCK,
+    CLOCK_PARTS,
+    DATE_BYTES,
+    DATES,
+    Word,
+    word_in,
+    word_of,
+)
 
 # Larger numbers are damage.
 _LARGEST = 1e18
@@ -50,12 +59,11 @@ _ORDER = {"step": 0, "epoch": 1, "stamp": 2, "time": 3, "rate": 4, "data": 5}
 TELL = ("time", "rate", "data", "stamp")
 _OF_RAY_TUNE = frozenset({"training_iteration", "time_this_iter_s"})
 RAY_TUNE = "its records count Ray Tune's reports, and not the steps between them"
-_DAY_FIRST = re.compile(rf"(?<![\d/.-]){DAY_FIRST}")
-# Forms of dates, that with the day first too.
-_DATES, _DATES_OF_DAYS = (
-    [re.compile(rf"(?:^|[^\d]){form}".encode()) for form in forms]
-    for forms in (DATES, (DAY_FIRST, *DATES))
-)
+# Forms of dates, and those whose numbers may have several orders.
+_DATES = [re.compile(rf"(?:^|[^\d]){form}".encode()) for form in DATES]
+_DATES_BY_ORDER = {
+    order: re.compile(rf"(?:^|[^\d/.-]){form}".encode()) for order, form in DATES_BY_ORDER.items()
+}
 _OF_TRAINING = re.compile("(?i)epoch|train|grad|loss")
 # Times since 1970 are in these years, 2001 to 2096.
 _EARLIEST_S, LATEST_S = 1e9, 4e9
@@ -79,6 +87,8 @@ class Rows:
     #: The rank of each line (-1 without a label), the values of its timestamp, and the number of lines
     #: about other work up to it (``WorkLines``).
     stamps: Mapping[str, Column]
+    #: Whether the days of their timestamps are certain.
+    dated: bool = True
 
     def __len__(self) -> int:
         return len(self.stamps["rank"])
@@ -88,7 +98,7 @@ class Rows:
         if rows.dtype == bool and rows.all():
             return self
         stamps = {name: column[rows] for name, column in self.stamps.items()}
-        return Rows(self.kind, [column[rows] for column in self.values], stamps)
+        return Rows(self.kind, [column[rows] for column in self.values], stamps, self.dated)
 
 
 def of_main_rank(rows: Rows) -> Rows:
@@ -134,10 +144,12 @@ def rows_of(
     Of kinds at the places ``of_epochs``, about whole epochs, the work between lines is not counted.
     """
     readers = [_RowsReader(kind, at not in of_epochs) for at, kind in enumerate(kinds)]
-    days_first = _days_come_first(data)
+    sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 12)).decode("latin-1")
+    order, is_certain = date_order(sample) or (None, True)
+    form = None if order is None else _DATES_BY_ORDER[order]
     for lines in line_blocks(data) if len(data) else ():
         for reader in readers if len(lines.start) else ():
-            reader.add(lines, days_first=days_first)
+            reader.add(lines, form, is_certain=is_certain)
     return [reader.rows(data, fewest) for reader in readers]
 
 
@@ -149,15 +161,20 @@ class _RowsReader:
         self._works = WorkLines() if counts_work else None
         self._values: list[list[Floats]] = [[] for _ in kind.figures]
         self._stamps: list[Mapping[str, Column]] = []
+        self._dated = True
 
-    def add(self, lines: Lines, *, days_first: bool) -> None:
+    def add(self, lines: Lines, date: re.Pattern[bytes] | None, *, is_certain: bool) -> None:
         at, texts = self._form.matching(lines)
         counts = {} if self._works is None else self._works.counts(lines, at)
         if len(at):
             figures = zip(self._kind.figures, texts.values(), strict=True)
             for column, (figure, array) in zip(self._values, figures, strict=True):
                 column.append(numbers_of(array, is_clock=figure.is_clock))
-            self._stamps.append({**stamps_of(lines, at, days_first=days_first), **counts})
+            ordered = without_timestamps(len(at))
+            if date is not None:
+                _put_dates(ordered, lines, at, [date])
+            self._dated &= is_certain or not ordered["timed"].any()
+            self._stamps.append({**stamps_of(lines, at, ordered), **counts})
 
     def rows(self, data: bytes, fewest: int) -> Rows | None:
         if sum(len(part["rank"]) for part in self._stamps) < max(fewest, 1):
@@ -169,7 +186,7 @@ class _RowsReader:
         # Damaged lines have other texts in place of numbers.
         whole = np.logical_and.reduce([~np.isnan(numbers) for numbers in columns])
         enough = whole.sum() >= fewest
-        return Rows(self._kind, columns, all_stamps).chosen(whole) if enough else None
+        return Rows(self._kind, columns, all_stamps, self._dated).chosen(whole) if enough else None
 
 
 def joined_stamps(
@@ -242,37 +259,26 @@ def _floats(strings: pa.Array) -> Floats:
     return np.where(np.abs(numbers) <= _LARGEST, numbers, np.nan)
 
 
-def stamps_of(lines: Lines, at: Ints, *, days_first: bool = False) -> dict[str, Column]:
+def stamps_of(
+    lines: Lines, at: Ints, ordered: Mapping[str, Column] | None = None
+) -> dict[str, Column]:
     """Return the ranks of lines and the values of their timestamps.
 
     Args:
         lines: lines of a block.
         at: the numbers of those to read.
-        days_first: whether dates begin with the day.
+        ordered: timestamps of the order that the log's dates have, which replace others.
     """
     columns = stamps_before(lines, at)
-    if days_first:
-        columns["timed"][:] = False
+    if ordered is not None:
+        replaced = ordered["timed"]
+        for name, column in ordered.items():
+            columns[name][replaced] = column[replaced]
     if not columns["timed"].all():
-        _put_dates(columns, lines, at, _DATES_OF_DAYS if days_first else _DATES)
+        _put_dates(columns, lines, at, _DATES)
     if not columns["timed"].all():
         _put_heads(columns, lines, at)
     return {"rank": lines.rank[at], **columns}
-
-
-def _days_come_first(data: bytes) -> bool:
-    """Whether dates such as ``05/03/2026`` begin with the day: months end at 12, and days go on."""
-    sample = b"\n".join(sample_parts(data, SAMPLE_BYTES // 12)).decode("latin-1")
-    dates = _DAY_FIRST.findall(sample)
-    firsts, seconds, years = ([int(date[at]) for date in dates] for at in (0, 2, 3))
-    if not dates or max(seconds) > 12:
-        return False
-    if min(years) < 100 and len({*firsts}) <= len({*years}):
-        return False  # ``24/09/12`` begins with the year, if any number of it does
-    if max(firsts) > 12 or any(date[1] == "." for date in dates):
-        return True
-    # Otherwise, days in other months than the day before would have no lines between them.
-    return len({*firsts}) > len({*seconds}) and len({*firsts}) > 1
 
 
 def _put_dates(

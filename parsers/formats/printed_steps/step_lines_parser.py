@@ -16,21 +16,21 @@ from stallscope.run import Problem
 from ...base import Parsed, Parser
 from ...epochs_only import in_one_file
 from ...lines.line_blocks import Column
-from ...lines.timestamp_columns import stamps_by
+from ...lines.timestamp_columns import stamps_by, without_timestamps
 from ...rank_names import rank_in, stated_ranks
 from ...window_lines import HALF, MEASURED_HALF, by_rank, decimals_of, half_unit
 from ..line_pattern import epoch_logs
 from .bars import bars_in
 from .counters import clock_of
 from .evidence import KNOWN_FROM, NO_TIMES, NOTHING_COUNTS, REASONS, Evidence, evidence_in
-from .figures import kinds_in
+from .figures import Figure, kinds_in
 from .rank_logs import logs_of, with_year_note
 from .rates import PrintedSettings, printed_settings
 from .records import records_in
 from .rows import Records, Rows, rows_of
 from .several_lines import joined_texts, stages_in
 from .trainers import TRAINERS, Field, Meaning, Shape, Trainer
-from .vocabulary import Quantity
+from .vocabulary import A_TIME, OF_DAY, TIME_OF_DAY, Quantity
 
 KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no line that repeats is known to count steps or epochs"
@@ -56,11 +56,6 @@ _WORDS = re.compile(rb"(?i)step|iter|itr\b|batch|epoch|update|\]\[|s/it|it/s|\bl
 # Words that a training prints; other programs count batches, too.
 _TRAINS = re.compile(rb"(?i)loss|epoch|train|learning.?rate|\blr\b|grad.?norm|mfu\b|tflop|\bep\. ")
 _TRAINS_BYTES = 1 << 20
-# A time of day or a duration, with some words before it.
-_A_TIME = re.compile(
-    rb"(?i)[^\r\n]{0,40}(?<![\d.])(?:\d{1,4}[:.h]\d\d(?::\d\d\b|\.\d\d\b|m\b)"
-    rb"|\d{1,9}(?:\.\d{1,9})? ?(?:m?s|secs?|seconds?|min|minutes?|hours?)\b)"
-)
 
 
 class StepLinesParser(Parser):
@@ -162,7 +157,9 @@ def _best_of(kinds: Iterable[Rows | None], data: bytes, *, trains: bool) -> Evid
     reason: str = NOTHING_REPEATS
     unconfirmed = None
     for rows in kinds:
-        answer = NOTHING_COUNTS if rows is None else evidence_in(rows, _batches(data))
+        answer = (
+            NOTHING_COUNTS if rows is None else evidence_in(_without_dates(rows), _batches(data))
+        )
         if isinstance(answer, str):
             reason = _clearer(reason, answer)
         elif answer.checks and trains:
@@ -170,6 +167,16 @@ def _best_of(kinds: Iterable[Rows | None], data: bytes, *, trains: bool) -> Evid
         else:
             unconfirmed = unconfirmed or replace(answer, checks=())
     return unconfirmed or reason
+
+
+def _without_dates(rows: Rows) -> Rows:
+    """Return lines with times of day in place of timestamps whose days are uncertain."""
+    if rows.dated or not rows.stamps["timed"].all():
+        return rows
+    figure = Figure(TIME_OF_DAY, OF_DAY, "", "", True, False, "")
+    kind = replace(rows.kind, figures=[figure, *rows.kind.figures])
+    seconds = rows.stamps["ns"] / 1e9 % 86_400
+    return Rows(kind, [seconds, *rows.values], {**rows.stamps, **without_timestamps(len(rows))})
 
 
 def _clearer(reason: str, second: str) -> str:
@@ -376,7 +383,7 @@ def lacking(data: bytes) -> str:
 
 def _unread_times(data: bytes) -> str:
     """Quote the first line with a time; empty without any."""
-    match = _A_TIME.search(data[:_TRAINS_BYTES]) or _A_TIME.search(data[-_TRAINS_BYTES:])
+    match = A_TIME.search(data[:_TRAINS_BYTES]) or A_TIME.search(data[-_TRAINS_BYTES:])
     if match is None:
         return ""
     return f'; the time in "{match[0].decode("utf-8", "replace").strip()}" is not read'

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from ...lines.timestamps import DATED_MOMENT
+from ...lines.timestamps import CTIME, DATED_MOMENT, DATES_BY_ORDER, TIME
 
 Quantity = Literal[
     "step",  # counts steps
@@ -53,6 +53,8 @@ class Word(NamedTuple):
 OTHER = Word("other")
 #: A time of day without a date, or that since a start, without a name.
 TIME_OF_DAY = Word("time", 1.0, order=3)
+#: The name of those of timestamps whose days are uncertain.
+OF_DAY = "the lines' times of day"
 
 
 def _set(text: str) -> frozenset[str]:
@@ -394,18 +396,19 @@ OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun
 # -- timestamps ------------------------------------------------------------------------------------
 
 _YEAR = r"(?P<year>[12]\d\d\d)"
-_CLOCK = r"(?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
+# Also ``10.22.03``.
+_TIME = TIME.replace(r"\d:\d", r"\d[:.]\d")
 #: Timestamps anywhere at the start of a line, as regular expressions with named groups.
 DATES = (
-    rf"{_YEAR}[-/.]?(?P<month>\d\d)[-/.]?(?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
-    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/]{_YEAR}[-T,_: ]{{1,2}}{_CLOCK}",
-    rf"(?<![\d/-])(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{_CLOCK}",
+    CTIME.decode(),
+    rf"{_YEAR}[-/.]?(?P<month>\d\d)[-/.]?(?P<day>\d\d)[-T,_: ]{{1,2}}{_TIME}",
+    rf"(?P<month>\d\d)[-/](?P<day>\d\d)[-/]{_YEAR}[-T,_: ]{{1,2}}{TIME}",
+    rf"(?<![\d/-])(?P<month>\d\d)[-/](?P<day>\d\d)[-T,_: ]{{1,2}}{TIME}",
 )
-#: Those that begin with the day, which the text may also read as the month.
-_DAY = r"(?P<day>\d\d)(?P<dash>[-/.])(?P<month>\d\d)[-/.](?P<year>(?:[12]\d)?\d\d)"
-DAY_FIRST = rf"{_DAY}[-T,_: ]{{1,2}}{_CLOCK}"
 _DATE = re.compile(rf"(?<![\w.]){DATED_MOMENT}")
-_OTHER_DATES = re.compile("|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, DAY_FIRST)))
+_OTHER_DATES = re.compile(
+    "|".join(re.sub(r"\?P<\w+>", "?:", form) for form in (*DATES, *DATES_BY_ORDER.values()))
+)
 #: The start of a line in which its timestamp is.
 DATE_BYTES = 160
 #: Times of day and durations for both, also in words: ``1h 02m 33s``.
@@ -417,6 +420,12 @@ CLOCK = (
 CLOCK_PARTS = (
     r"^(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<hours>\d{1,4})(?::| ?h[a-z]*,? ?))?"
     r"(?P<minutes>\d{1,4})(?::| ?m[a-z]*,? ?)(?P<seconds>\d{1,2}(?:\.\d{1,9})?)(?: ?s.*)?$"
+)
+
+#: A time of day or a duration, with some words before it.
+A_TIME = re.compile(
+    rb"(?i)[^\r\n]{0,40}(?<![\d.])(?:\d{1,4}[:.h]\d\d(?::\d\d\b|\.\d\d\b|m\b)"
+    rb"|\d{1,9}(?:\.\d{1,9})? ?(?:m?s|secs?|seconds?|min|minutes?|hours?)\b)"
 )
 
 
