@@ -2785,3 +2785,11 @@ def test_a_date_in_another_line_takes_nothing_from_timestamps() -> None:
     lines = [f"{at(n)} step {n} loss 2.{n}" for n in range(0, 400, 10)]
     log = read("\n".join([*lines, "saved at 09/02/20 14:03:11"]).encode())
     assert log.log.facts["confirmed"] == "are measured by the log's timestamps"
+
+
+def test_a_date_at_the_end_of_lines_hides_no_counter() -> None:
+    ends = [datetime(2026, 3, 25, 14) + timedelta(seconds=n) for n in range(0, 400, 10)]
+    lines = [f"Step {n * 10} | loss 2.{n} | {end:%d.%m.%y %H:%M:%S}" for n, end in enumerate(ends)]
+    steps, ms = windows_of(read("\n".join(lines).encode()))
+    assert steps.sum() >= 380
+    assert np.median(ms) == pytest.approx(1000)

@@ -432,4 +432,5 @@ A_TIME = re.compile(
 def after_date(text: str) -> int:
     """Return where a line goes on after the last timestamp near its start."""
     dates = [*_DATE.finditer(text[:DATE_BYTES]), *_OTHER_DATES.finditer(text[:DATE_BYTES])]
-    return max((match.end() for match in dates), default=0)
+    ends = (match.end() for match in dates)
+    return max((end for end in ends if text[end:].strip(" )]|")), default=0)
