@@ -119,7 +119,7 @@ def test_epochs_are_shown_if_there_are_no_steps(page: Callable[[str], str]) -> N
     text = page("epochs of two ranks only")
     assert "2 ranks, 2 epochs" in text
     assert (
-        "### Epochs\n\n| Epoch | Rank | Took |\n| ---: | ---: | ---: |\n| 0 | 0 | 17.00 ± " in text
+        "### Epochs\n\n| Epoch | Rank | Took |\n| ---: | ---: | ---: |\n| 1 | 0 | 17.00 ± " in text
     )
     assert "- Mean epoch: 17.00 ± 0.04 s" in text
     assert text.count("| not measured |") == 5 + 4
