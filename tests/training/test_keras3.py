@@ -10,7 +10,15 @@ import pytest
 from training.environments import KERAS3, needs
 from training.launching import launch
 from training.recorded import Recorded, check_padding, check_steps, fits_of
-from training.recorder_contract import ELEMENTS, RAISED, Case, RecorderContract, pauses_at
+from training.recorder_contract import (
+    ELEMENTS,
+    RAISED,
+    Case,
+    LeftOut,
+    RecorderContract,
+    pauses_at,
+    variants,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.unmeasured]
 
@@ -20,10 +28,11 @@ WHOLE_STEP = "end of the whole step, which updates the weights as well"
 
 
 @pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+def launched(tmp_path_factory: pytest.TempPathFactory, left_out_of: LeftOut) -> dict[str, Recorded]:
     """Run all cases on each backend, at once: they mostly sleep."""
     needs(KERAS3)
     folder = tmp_path_factory.mktemp("keras3")
+    contracts = {contract.backend: contract for contract in Keras3Contract.__subclasses__()}
     launches = {
         backend: launch(
             folder / f"{backend}.txt",
@@ -32,6 +41,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
             environment=KERAS3,
             KERAS_BACKEND=backend,
             OMP_NUM_THREADS="1",
+            LEFT_OUT=left_out_of(contracts[backend]),
         )
         for backend in BACKENDS
     }
@@ -137,6 +147,17 @@ class Keras3Contract(RecorderContract):
         assert "training goes on" in recorded.warning("no_folder")
 
 
+#: Ends of the names of cases that show a backend's stages, and what it does with errors.
+OF_BACKENDS = (
+    *("timed", "eager", "accumulation", "slow_input", "slow_layer", "raises", "recorder_breaks"),
+)
+#: By test that shows the same on TensorFlow: its cases.
+REPEATED_ON_BACKENDS = {
+    "test_time_in_other_callbacks_is_between_the_steps": ("slow_callback",),
+    "test_synthetic_data_is_like_the_real_data": ("dataset_of_python",),
+    "test_of_two_loggers_one_records": ("two_loggers",),
+    "test_a_folder_that_cannot_be_written_is_one_warning": ("no_folder",),
+}
 WITHOUT_STAGES = "switched off with stages=False"
 
 
@@ -162,8 +183,10 @@ class TestTorch(Keras3Contract):
     backend = "torch"
     versions = ("keras", "torch")
     facts: ClassVar[Mapping[str, Any]] = {"framework": "pytorch"}
+    repeated = REPEATED_ON_BACKENDS
     cases = (
-        *Keras3Contract.cases,
+        # The callback is the same on all backends: what reaches its stages stays.
+        *variants(Keras3Contract.cases, *OF_BACKENDS),
         Case("without_stages", timestamps=("data",), reason=WITHOUT_STAGES),
         Case("data_loader"),
         Case("probed_loader", weights=True, probed=((14, 20),)),
@@ -178,8 +201,10 @@ class TestJax(Keras3Contract):
     backend = "jax"
     versions = ("keras", "jax")
     facts: ClassVar[Mapping[str, Any]] = {"framework": "jax"}
+    repeated = REPEATED_ON_BACKENDS
     cases = (
-        *Keras3Contract.cases,
+        # The callback is the same on all backends: what reaches its stages stays.
+        *variants(Keras3Contract.cases, *OF_BACKENDS),
         Case("without_stages", timestamps=("data",), reason=WITHOUT_STAGES),
         # A call of several steps is a row.
         Case("results_seen_late", intervals=pauses_at(12, 24, kinds=("validation", "epoch"))),

@@ -34,6 +34,9 @@ SCRIPTS = {
     "transformers": (KERAS3, 2),
 }
 
+#: Pages of frameworks whose recorder is that of another page's script.
+VARIANTS = ("accelerate", "fsdp", "loops", "parallelism", "transformers")
+
 
 @dataclass(frozen=True)
 class Script:
@@ -42,12 +45,20 @@ class Script:
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Script]]:
-    """Start the pages' scripts as documented, all at once: they mostly import."""
+def scripts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Script]]:
+    """Start the scripts of the selected tests as documented, all at once: they mostly import."""
+    selected = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+        if hasattr(item, "callspec")
+    }
     started = {
         name: start(name, environment, tmp_path_factory.mktemp(name))
         for name, (environment, _) in SCRIPTS.items()
-        if (environment / ".ready").exists()
+        if name in selected and (environment / ".ready").exists()
     }
     yield started
     for script in started.values():
@@ -75,7 +86,13 @@ def start(name: str, environment: Path, folder: Path) -> Script:
     return Script(Launch(process, printed), folder / report.rpartition(" ")[2])
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.variant] if name in VARIANTS else [])
+        for name in SCRIPTS
+    ],
+)
 def test_the_script_runs_as_printed(scripts: dict[str, Script], name: str) -> None:
     environment, ranks = SCRIPTS[name]
     needs(environment)
