@@ -121,7 +121,9 @@ def test_a_change_is_named_where_it_is(tmp_path: Path, kind: str) -> None:
     faulty = printed.slowdown >= WORTHWHILE
     assert analysis.bottleneck.cause == ("changes" if faulty else None)
     reason = (
-        analysis.findings[0].evidence if faulty else "how long steps took, but not their stages"
+        analysis.findings[0].evidence
+        if faulty
+        else "how long steps took, and nothing known of their stages"
     )
     assert reason in analysis.bottleneck.evidence
 

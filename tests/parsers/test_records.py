@@ -361,7 +361,7 @@ REFUSED = {
     "its records count epoch and step, and have neither": table(
         "epoch,step,train_loss,val_loss", lambda at: f"0,{at.step},1.5,\n0,{at.step},,1.4"
     ),
-    "no column of its records counts steps or epochs beside relative_time and step_time": table(
+    "is known to count steps or epochs beside relative_time and step_time": table(
         "relative_time,train_loss,step_time", lambda at: f"{at.end},1.5,{at.took}"
     ),
     "have rates (tokens_per_sec), and neither times nor timestamps": lines(
@@ -395,7 +395,7 @@ REFUSED = {
     "100 lines about epochs could be read, but nothing else": "\n".join(
         f"Epoch: {n} | Epoch Time: {14.5 + n % 7 / 10:.2f} s" for n in range(1, 101)
     ),
-    "nothing else in the log confirms their times": table(
+    "nothing else was found that confirms their times": table(
         "step,loss,elapsed", lambda at: f"{at.step},1.5,{at.end}"
     ),
 }
@@ -556,7 +556,7 @@ def test_a_saved_summary_may_name_its_steps() -> None:
 
 def test_a_summary_without_the_number_of_steps_is_not_confirmed() -> None:
     assert not PARSER.recognises("train.log", printed(history()[-1:]).encode())
-    assert "their number is not in the file" in lacking(printed(history()[-1:]).encode())
+    assert "their number was not found in the file" in lacking(printed(history()[-1:]).encode())
     (steps,), (ms,) = windows_of(PARSER.parse("train.log", printed(history()[-1:]).encode()))
     assert (steps, ms) == (pytest.approx(1000, rel=0.01), pytest.approx(361, rel=0.01))
 

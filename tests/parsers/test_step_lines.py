@@ -600,7 +600,7 @@ def test_lines_at_even_times_are_read_if_their_steps_rise_evenly(varies: bool) -
         ("epoch_time: {left}.0min", "its times are no seconds of a step"),
         (
             "rew/step 3.{step:04}",
-            "the lines that count steps have no timestamps and no times of steps",
+            "the lines that count steps have no known timestamps and no times of steps",
         ),
     ],
 )
@@ -929,10 +929,10 @@ def test_a_log_that_is_not_read_gets_a_sentence_about_what_it_lacks(tmp_path: Pa
     without = "no times of steps can be read from its lines"
     lines = {
         "time 0.2": "its lines have counters (step) and times (time); 50 lines about steps could be "
-        "read, but nothing else in the log confirms their times: --read-as step-lines reads them "
+        "read, but nothing else was found that confirms their times: --read-as step-lines reads them "
         "nevertheless",
         "": f"its lines have counters (step); {without}: the lines that count steps have no "
-        "timestamps and no times of steps",
+        "known timestamps and no times of steps",
         "samples/s: 38{0}": f"its lines have counters (step) and rates (samples s); {without}: its "
         "lines count steps and have rates, but no timestamps, times or steps per second",
         "step time: 236615.70": f"its lines have counters (step) and times (step time); {without}: "
@@ -1085,7 +1085,9 @@ def test_the_days_until_a_job_goes_on_are_those_of_no_step(
     assert analysis.printed.step.mean == pytest.approx(1000 * STEP_S, rel=0.02)
     assert not analysis.printed.pauses
     assert len(run.logs[0].facts["steps_after_restart"]) == 1
-    assert "a program started again 1 time" in " ".join(each.what for each in run.problems)
+    assert "steps follow another start of a program 1 time" in " ".join(
+        each.what for each in run.problems
+    )
 
 
 @pytest.mark.parametrize("trainer", ["timestamps", "epochs", "rates", "JSON"])
@@ -2622,6 +2624,28 @@ def test_epochs_have_the_numbers_that_the_log_prints(tmp_path: Path, place: str)
     assert [float(seconds) for _, seconds in shown] == [took[n] for n in numbers]
 
 
+def test_the_first_of_several_lines_about_an_epoch_is_at_its_start(tmp_path: Path) -> None:
+    now, took, lines = 0.0, {}, []
+    for n in range(1, 7):
+        took[n] = 300.0 + n
+        lines.append(f"{at(now)} ##### Epoch {n} #####")
+        lines.append(f"{at(now + took[n] - 8)} Epoch {n} - Average Train Loss: 1.{n}")
+        now += took[n]
+    (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
+    table = epochs_table(analyse(read_place(str(tmp_path / "run.log"))[0]))
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["1", "2", "3", "4", "5"]
+    assert table.rows[0][1].startswith("5.0")
+
+
+def test_a_norm_of_gradients_is_no_time(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "".join(f"step {n} | loss 2.{n} | grad 0.{n}\n" for n in range(10, 60))
+    )
+    with pytest.raises(NotFoundError, match=r"its lines have counters \(step\); no times"):
+        read_place(str(tmp_path / "run.log"))
+
+
 def trainings_of(*step_s: float, epochs: int) -> str:
     """Write the lines of trainings one behind another, each after half a minute."""
     now, lines = 0.0, []
@@ -2715,10 +2739,10 @@ def test_a_pace_right_behind_a_loss_is_found() -> None:
     ("line", "others", "says"),
     [
         # A time since the start is not that of a step, as nanoGPT prints it.
-        ("Iter {n}: loss {loss}, time {s}", (), "nothing else in the log confirms"),
+        ("Iter {n}: loss {loss}, time {s}", (), "nothing else was found that confirms"),
         ("It: {n}, Loss: {loss}, Time: 12.{last}", (), "may be of one step, or of all"),
-        ("step {n} loss {loss}", (), "no timestamps and no times of steps"),
-        ("step {n} loss {loss} eta 3:22", (), "no timestamps and no times of steps"),
+        ("step {n} loss {loss}", (), "no known timestamps and no times of steps"),
+        ("step {n} loss {loss} eta 3:22", (), "no known timestamps and no times of steps"),
         (
             "step {n} loss {loss}",
             ("saved at 14:03:11",),

@@ -49,7 +49,7 @@ _UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
 
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines goes on from line to line as steps do"
-NO_TIMES = "the lines that count steps have no timestamps and no times of steps"
+NO_TIMES = "the lines that count steps have no known timestamps and no times of steps"
 NO_STEPS_TIMES = "its times are no seconds of a step"
 ONLY_RATES = "its lines count steps and have rates, but no timestamps, times or steps per second"
 SEVERAL_PRINT = (
@@ -138,7 +138,9 @@ def _of_epochs(lines: _Lines) -> Evidence | str:
     fields = {*_OF_EPOCHS, MEASURED_HALF} & evidence.columns.keys()
     columns = {name: evidence.columns[name] for name in fields}
     columns["epoch"] = evidence.columns["step"]
-    at_end = any(part in name for name in lines.sole.kind.words for part in _RESULTS)
+    has_results = any(part in name for name in lines.sole.kind.words for part in _RESULTS)
+    # The first of several lines about an epoch is at its start.
+    at_end = has_results and bool((np.diff(columns["epoch"]) != 0).mean() > _ALIKE_PARTS)
     lowest = int(lines.sole.values[lines.counter].min() == 1)
     return replace(evidence, columns=columns, of_epochs=True, at_end=at_end, first_epoch=lowest)
 
@@ -175,7 +177,8 @@ class _Lines(ComparedLines):
         if not clocks:
             return self._without_clock()
         clock, *rest = clocks
-        alike = dict.fromkeys(second.name for second in rest if self.alike(clock, second))
+        others = [second for second in rest if second.name != clock.name]
+        alike = dict.fromkeys(second.name for second in others if self.alike(clock, second))
         checks = [f"{clock.name} and {name} agree" for name in alike]
         times = [time for time in self._times(clock) if agrees(time.check.typical, AGREE)]
         if times:

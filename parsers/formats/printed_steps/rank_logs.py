@@ -359,7 +359,7 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
         )
     if lines.restarts.any():
         again = counted(int(lines.restarts.sum()), "time")
-        yield f"a program started again {again}: the time before its next step is that of no step"
+        yield f"steps follow another start of a program {again}: the time before is that of no step"
     if _has_rates(lines) and samples.of is None:
         yield f"printed rates may be of one rank or of all: {samples.why}"
 

@@ -425,7 +425,7 @@ class Records:
         )
         if not counts:
             rest = f" beside {joined([*times, *rates])}" if times or rates else ""
-            return f"no column of its records counts steps or epochs{rest}"
+            return f"no column of its records is known to count steps or epochs{rest}"
         if times or self.stamps["timed"].any():
             return ""
         if rates:

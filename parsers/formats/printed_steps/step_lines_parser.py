@@ -36,7 +36,7 @@ KNOWN_FROM_EPOCHS = "lines about epochs"
 NOTHING_REPEATS = "no line that repeats is known to count steps or epochs"
 #: The program whose summary is read without single steps.
 TRAINER = "Hugging Face's Trainer"
-UNCONFIRMED = "nothing else in the log confirms these times: they may be of something else"
+UNCONFIRMED = "nothing else was found that confirms these times: they may be of something else"
 #: The start of what lines about steps have.
 ITS_LINES = "its lines have"
 NO_WORDS = "none of its lines names a step, an iteration, a batch, an update or an epoch"
@@ -367,7 +367,7 @@ def lacking(data: bytes) -> str:
         return f"{present}no times of steps can be read from its lines: {evidence}{times}"
     if evidence.known_from.endswith(TRAINER):
         return (
-            "the Trainer's summary has the time of all steps, but their number is not in "
+            "the Trainer's summary has the time of all steps, but their number was not found in "
             f"the file: --read-as {StepLinesParser.name} takes it from the summary's rate"
         )
     try:
@@ -376,7 +376,7 @@ def lacking(data: bytes) -> str:
         return f"{present}no times of steps can be read from its lines: {str(error).lstrip(': ')}"
     lines, of = len(evidence.columns["timed"]), "epochs" if evidence.of_epochs else "steps"
     return (
-        f"{present}{lines:,} lines about {of} could be read, but nothing else in the log confirms "
+        f"{present}{lines:,} lines about {of} could be read, but nothing else was found that confirms "
         f"their times: --read-as {StepLinesParser.name} reads them nevertheless"
     )
 
@@ -397,6 +397,8 @@ def _present(data: bytes) -> str:
             figure.name or "without a name"
             for figure in kinds[0].figures
             if figure.word.quantity in words
+            # ``grad 0.7`` may be a norm.
+            if figure.word.quantity != "part" or figure.word.unit_s is not None
         ]
         for group, words in _GROUPS.items()
         if kinds

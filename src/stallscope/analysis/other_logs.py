@@ -163,7 +163,7 @@ def without_stages(printed: PrintedSteps, known_from: str, precision: str) -> Bo
         known_from: its source, in words.
         precision: its precision, in words.
     """
-    share, what = printed.input_share, "how long steps took, but not their stages"
+    share, what = printed.input_share, "how long steps took, and nothing known of their stages"
     if printed.stages is not None:
         what = f"mean stages of {printed.stages.by}, but not those of each rank and step"
     if printed.input_ms is not None and share is not None:

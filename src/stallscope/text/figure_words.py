@@ -57,6 +57,8 @@ PAUSES = {
 _DIFFERS = 0.1
 # The step times of more trainings are not listed.
 _MOST_PARTS = 8
+# A few lines, as of a program that uses what was trained, are no training.
+_FEWEST_OF_PART = 10
 # Smaller shares of a job are not shown.
 _SHOWN = 5e-4
 # A smaller share of a job that no line explains is rounding.
@@ -230,7 +232,7 @@ def _of_each_part(printed: PrintedSteps) -> str:
     parts = [
         steady.chosen(steady.training == part) for part in dict.fromkeys(steady.training.tolist())
     ]
-    each = [part.percentiles(50)[0] for part in parts]
+    each = [part.percentiles(50)[0] for part in parts if len(part) >= _FEWEST_OF_PART]
     if len(each) < 2 or max(each) - min(each) <= _DIFFERS * max(each):
         return ""
     if len(each) > _MOST_PARTS:
