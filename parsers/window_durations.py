@@ -21,7 +21,7 @@ from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.numbers import typical
 
 from .epochs_only import rounded_to
-from .window_lines import MEASURED_HALF, StepLines
+from .window_lines import MEASURED_HALF, StepLines, in_bursts
 
 #: The meaning of a printed time: of the line's only step, of the last step of its window, or the mean,
 #: the median or the sum over the window.
@@ -40,7 +40,7 @@ _IN_WORDS = {
     "step": _SINGLE,
     "running": "means of {steps} steps",
     "last": "times of the last of {steps} steps",
-    "mean": "means of {steps} steps",
+    "mean": "means of {of}{steps} steps",
     "median": "medians of {steps} steps",
     "differences": "means of {steps} steps",
     "scaled": "times of a few of {steps} steps",
@@ -71,14 +71,16 @@ class Durations:
     of_all_steps: bool = False
     #: The time of all steps of the job; None unless the windows have all of them.
     logged_s: float | None = None
+    #: The number of last steps that times are means over, if lines are further apart; 0 for all steps.
+    of_last: int = 0
     #: What readers of the report have to know; empty for nothing.
     note: str = ""
 
     @property
     def precision(self) -> str:
         """Describe what the times are, in words."""
-        steps = typical(self.steps)
-        kind = _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps)
+        steps, of = typical(self.steps), f"the last {self.of_last} of " if self.of_last else ""
+        kind = _SINGLE if steps == "1" else _IN_WORDS[self.source].format(steps=steps, of=of)
         return f"{kind}, from running means" if self.source == "running" else kind
 
     @property
@@ -95,6 +97,8 @@ class Durations:
             facts["data_ms"] = 1e3 * self.mean_data_s
         if self.logged_s is not None:
             facts |= {"steps_timed": int(self.steps.sum()), "time_logged_ms": 1e3 * self.logged_s}
+        if self.of_last:
+            facts["means_of_last"] = self.of_last
         if self.of_all_steps:
             facts["means_of_all_steps"] = True
         return facts
@@ -335,10 +339,14 @@ def between_stamps(lines: StepLines) -> Durations | None:
     if ns is None:
         return None
     begin, at = stretches(ns, lines.breaks, int(unit / PRECISE))
-    steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
-    if not len(at) or not took.sum():
+    total, took_s = (
+        int((lines.counted[at] - lines.counted[begin]).sum()),
+        (ns[at] - ns[begin]).sum() / 1e9,
+    )
+    if not took_s:
         return None
-    total = int(steps.sum())
+    begin, at = with_work(begin, at, lines.work)
+    steps, took = lines.counted[at] - lines.counted[begin], (ns[at] - ns[begin]) / 1e9
     return Durations(
         at=at,
         steps=steps,
@@ -346,9 +354,17 @@ def between_stamps(lines: StepLines) -> Durations | None:
         data_s=None,
         source="stamps",
         half_s=unit / 1e9 / float(np.median(steps)),
-        mean_s=float(took.sum()) / total,
+        mean_s=float(took_s) / total,
         mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
     )
+
+
+def with_work(begin: Ints, end: Ints, work: Bools) -> tuple[Ints, Ints]:
+    """Add to stretches those of two lines between which other work was done."""
+    at = np.flatnonzero(work)
+    begin, end = np.append(begin, at - 1), np.append(end, at)
+    order = np.argsort(end, kind="stable")
+    return begin[order], end[order]
 
 
 def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
@@ -358,6 +374,10 @@ def stretches(ns: Ints, breaks: Bools, enough: int) -> tuple[Ints, Ints]:
     """
     inside = np.flatnonzero(~breaks)
     took = ns[inside] - ns[inside - 1]
+    written = in_bursts(took)
+    if written.any():
+        # From one burst to the next.
+        enough = max(enough, int(np.median(took[~written])) // 2)
     # Two lines of one moment belong to one stretch.
     if not len(inside) or (np.median(took) >= enough and took.all()):
         return inside - 1, inside

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stallscope.arrays.stats import passes
+from stallscope.arrays.stats import interrupted, passes
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.formatting.lists import counted
 
@@ -27,8 +27,11 @@ _FEWEST_EPOCHS = 3
 # If the counter rises by so many times as much as usual once, and so in few lines, lines are missing.
 _JUMP, _FEW_JUMPS = 20, 0.15
 _MOST_DECIMALS = 6
-# The time between two lines is that of no step if it is so many times the usual one, and so long.
-_LONG, _LONG_NS = 30, 600 * 10**9
+# The usual time between lines is taken over so many. Most lines of a buffer follow each other within the
+# first time, and all these together take at most this share of the log's time.
+_AROUND, _WRITTEN_NS, _MOST_WRITTEN = 25, 2 * 10**6, 0.05
+# Times between lines differ by their rounding.
+_UNITS = 3
 
 
 @dataclass(frozen=True)
@@ -200,17 +203,36 @@ class StepLines:
         """Mark lines before which the time is not that of their steps.
 
         A piece begins, after other work between epochs, lines are missing, the program started again, a
-        clock was set back, or more time passed than any steps take.
+        clock was set back, or other work was done.
         """
-        stamps = self.stamps_ns
-        return self.breaks_by(self.columns["ns"] if stamps is None else stamps)
+        return self.breaks_by(self._ns, self.stamp_unit_ns)
 
-    def breaks_by(self, ns: Ints) -> Bools:
+    def breaks_by(self, ns: Ints, unit_ns: int) -> Bools:
         """Mark lines before which a clock's time is not that of their steps."""
-        took = np.diff(ns)
-        most = max(_LONG * float(np.median(took)), _LONG_NS) if len(took) else 0
-        interrupted = np.append(True, (took < 0) | (took > most))[: len(ns)]
-        return np.asarray(self.begins | self.jumps | self.restarts | interrupted)
+        return np.asarray(self._apart_by(ns) | self.work_by(ns, unit_ns))
+
+    @cached_property
+    def work(self) -> Bools:
+        """Mark lines before which other work than steps was done, by their timestamps."""
+        return self.work_by(self._ns, self.stamp_unit_ns)
+
+    def work_by(self, ns: Ints, unit_ns: int) -> Bools:
+        """Mark lines before which other work was done: a clock's time is much longer than usual."""
+        work, inside = np.zeros(len(ns), bool), np.flatnonzero(~self._apart_by(ns))
+        took, since = (ns[inside] - ns[inside - 1]).astype(np.float64), self.since[inside]
+        if len(inside) and not in_bursts(took).any():
+            least = since * np.median(took / since) + _UNITS * unit_ns
+            work[inside] = interrupted(took, since, _AROUND) & (took > least)
+        return work
+
+    def _apart_by(self, ns: Ints) -> Bools:
+        """Mark lines that do not go on from the line before, by their steps or by a clock."""
+        back = np.append(True, np.diff(ns) < 0)[: len(ns)]
+        return np.asarray(self.begins | self.jumps | self.restarts | back)
+
+    @property
+    def _ns(self) -> Ints:
+        return self.columns["ns"] if self.stamps_ns is None else self.stamps_ns
 
     @property
     def stamp_unit_ns(self) -> int:
@@ -314,6 +336,14 @@ def decimals_of(text: str) -> int:
     """Count the digits after the point of a number; 0 for other texts."""
     digits = text.partition(".")[2]
     return len(digits) if digits.isdecimal() else 0
+
+
+def in_bursts(took: Column) -> Bools:
+    """Mark times in which a buffer was written: nothing but the writing takes so short."""
+    written = took < _WRITTEN_NS
+    total, within = float(took.sum()), float(took[written].sum())
+    are_most = written.sum() > len(took) / 2
+    return np.asarray(written & are_most & (within < _MOST_WRITTEN * total))
 
 
 def half_unit(values: Floats) -> float:

@@ -31,7 +31,7 @@ from .window_durations import (
     stretches,
     with_means,
 )
-from .window_lines import StepLines
+from .window_lines import StepLines, in_bursts
 
 # A clock refutes times by this ratio; larger ones are damage.
 _ABOUT, _DAMAGED = 1.25, 1e5
@@ -43,6 +43,8 @@ _CLOCK_SHARE, _CLOCK_UNITS = 0.02, 2
 _OFF = 0.05
 # The last step of a line stands for itself if it takes so many times what it takes in the lines near it.
 _ALONE, _NEAR = 5, 9
+# A larger difference from the clock is told.
+_TOLD = 0.03
 
 
 class ClockCheck(NamedTuple):
@@ -74,6 +76,17 @@ class ClockCheck(NamedTuple):
         """
         least, most = sorted((self.typical, self.of_all))
         return _DAMAGED > least > _ABOUT or 1 / _DAMAGED < most < 1 / _ABOUT
+
+    @property
+    def difference(self) -> str:
+        """Say that steps take longer or shorter by the log's timestamps; empty if by about as long."""
+        longer = 1 / max(self.of_all, 1e-9) - 1
+        alike = min(abs(1 / max(self.typical, 1e-9) - 1), abs(longer)) <= _TOLD
+        if alike or (self.typical > 1) != (self.of_all > 1):
+            return ""
+        how = "longer" if longer > 0 else "shorter"
+        by = f"{abs(longer):.1%} {how}"
+        return f"by the log's timestamps, steps took {by} than their printed times say"
 
     def note(self, clock: str) -> str:
         """Say that a clock contradicts them."""
@@ -131,9 +144,11 @@ def durations(
         windows: Durations | None = _of_last_steps(lines, printed, window)
     else:
         windows = by_meaning(lines, value, printed, so_far)
-    check = None if windows is None or is_certain else _against_clock(lines, windows)
-    if windows is None or check is None or check.error <= _OFF:
+    check = None if windows is None else _against_clock(lines, windows)
+    if windows is None or check is None:
         return windows
+    if is_certain or check.error <= _OFF:
+        return replace(windows, note=check.difference)
     are_means = value == "mean" and windows.source in ("mean", "running")
     undone = _undone(lines, printed) if are_means and printed else None
     if undone is not None:
@@ -144,7 +159,7 @@ def durations(
             return reading
     by_clock = between_stamps(lines) if check.refutes else None
     if by_clock is None:
-        return windows
+        return replace(windows, note=check.difference)
     return replace(by_clock, note=check.note("the log's timestamps"))
 
 
@@ -166,8 +181,8 @@ def _against_clock(lines: StepLines, windows: Durations) -> ClockCheck | None:
     if ns is None:
         return None
     took = np.diff(ns)[~lines.breaks[1:]]
-    later = took[took > lines.stamp_unit_ns]
-    if 0 < len(later) < len(took) / 2 and np.median(later) > enough:
+    later = took[~in_bursts(took)]
+    if len(later) < len(took) and np.median(later) > enough:
         # Lines in a buffer get the time at which it is full.
         return None
     ns, piece = ns[windows.at], np.cumsum(lines.breaks)[windows.at]
@@ -242,7 +257,7 @@ def _of_last_steps(lines: StepLines, times: Times, window: int) -> Durations:
     printed = as_printed(lines, times, "mean")
     usual = float(np.median(lines.since[~lines.begins])) if not lines.begins.all() else window
     if usual >= window:
-        return printed
+        return replace(printed, of_last=window if usual > window else 0)
     windows = _between_last_steps(lines, times, window, int(usual))
     if windows is not None:
         return windows

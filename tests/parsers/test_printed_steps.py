@@ -660,6 +660,31 @@ def test_lines_are_joined_where_their_means_share_steps(every: int) -> None:
     assert means == pytest.approx(expected, abs=1e-4)
 
 
+def test_means_over_the_last_20_steps_are_called_so_where_lines_are_further_apart() -> None:
+    _, text = logged_every(100)
+    log = by_name("torchvision").parse("run.log", text)
+    assert log.log.facts["precision"].startswith("means of the last 20 of 1 to 100 steps, to ")
+
+
+@pytest.mark.parametrize(("by_clock_s", "said"), [(0.048, "6.7% longer"), (0.0455, "")])
+def test_a_clock_that_contradicts_known_lines_a_little_is_told(
+    by_clock_s: float, said: str
+) -> None:
+    began, lines = datetime(2026, 11, 21, 2, 28), []
+    for step in range(50, 3001, 50):
+        at = began + timedelta(seconds=by_clock_s * step)
+        lines.append(
+            f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - mmdet - INFO - "
+            f"Epoch [1][{step}/3000]\t"
+            "lr: 1.000e-03, eta: 1:00:00, time: 0.045, data_time: 0.001, memory: 2100, loss: 0.61"
+        )
+    log = by_name("openmmlab").parse("run.log", "\n".join(lines).encode())
+    assert log.log.facts["step_ms"] == pytest.approx(45)
+    notes = [problem.what for problem in log.problems if "printed times say" in problem.what]
+    assert len(notes) == bool(said)
+    assert all(said in note for note in notes)
+
+
 def test_the_clock_decides_about_means_over_the_last_steps() -> None:
     truth, text = logged_every(10, epochs=1)
     stamped = []

@@ -1957,6 +1957,25 @@ def test_a_note_names_the_bar_that_is_read_if_two_may_be_a_training() -> None:
     )
 
 
+@pytest.mark.parametrize("apart_us", [0, 1, 40])
+def test_lines_of_a_buffer_are_no_fast_steps(tmp_path: Path, apart_us: int) -> None:
+    lines = []
+    for step in range(10, 6001, 10):
+        written = -(step // -500) * 500
+        moment = BEGAN + timedelta(
+            seconds=0.02 * written, microseconds=apart_us * ((step - 1) % 500)
+        )
+        lines.append(f"{moment:%Y-%m-%d %H:%M:%S.%f} iteration {step} loss {9 / step:.4f}")
+    (tmp_path / "train.log").write_text("\n".join(lines))
+    (run,) = read_place(str(tmp_path / "train.log"))
+    analysis = analyse(run)
+    assert analysis.printed is not None
+    assert analysis.step is not None
+    assert analysis.step.p50 == pytest.approx(20, rel=0.02)
+    assert analysis.step.mean == pytest.approx(20, rel=0.02)
+    assert dict(printed_figures(analysis.printed))["Lines"].endswith("to the microsecond")
+
+
 OTHER_BARS = {
     **{
         label: {"label": f"{label}: "}

@@ -431,17 +431,17 @@ class CountedLines:
 
     def alike(self, clock: Clock, second: Clock) -> bool:
         """Whether two clocks measure the same times."""
-        breaks = (self.lines.breaks_by(clock.ns) | self.lines.breaks_by(second.ns))[1:]
+        breaks = (self.lines.breaks_by(*clock[:2]) | self.lines.breaks_by(*second[:2]))[1:]
         first_s, second_s = (float(np.diff(each.ns)[~breaks].sum()) for each in (clock, second))
         return second_s > 0 and agrees(first_s / second_s, _ALIKE)
 
     def spans(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
         """Return stretches of lines, and the seconds of a step in each by the clock."""
-        return spans(self.lines, clock.ns, clock.unit_ns, self.lines.breaks_by(clock.ns))
+        return spans(self.lines, clock.ns, clock.unit_ns, self.lines.breaks_by(*clock[:2]))
 
     def each_epoch(self, clock: Clock) -> tuple[Ints, Ints, Floats]:
         """Return the same for each epoch, however coarse the clock is."""
-        end = np.flatnonzero(~self.lines.breaks_by(clock.ns))
+        end = np.flatnonzero(~self.lines.breaks_by(*clock[:2]))
         return end - 1, end, (clock.ns[end] - clock.ns[end - 1]) / 1e9 / self.lines.since[end]
 
 

@@ -18,7 +18,7 @@ from stallscope.arrays.types import Floats
 from ...epochs_only import LATEST_NS
 from ...lines.line_blocks import Column
 from ...lines.timestamp_columns import stamps_by
-from ...window_durations import Value
+from ...window_durations import Value, with_work
 from ...window_lines import HALF, MEASURED_HALF, decimals_of, half_unit
 from ...window_meaning import ClockCheck, alone_if_long
 from .counters import (
@@ -44,8 +44,7 @@ _SHORTEST_S, _LONGEST_S, _DAMAGED_S = 1e-5, 86_400.0, 1e9
 _OF_ONE_LINE = 1.5  # times one line's: the sum over the steps of two lines is longer
 _COARSEST = 0.03  # of times: coarser ones are left to the clock
 _ALIKE_PARTS = 0.8  # of lines: an evaluation is a part of some steps
-# The possible units of times without one, in seconds.
-_UNITS_S = (1.0, 1e-3, 1e-6, 60.0)
+_UNITS_S = (1.0, 1e-3, 1e-6, 60.0)  # possible ones of times without a unit
 
 KNOWN_FROM = "lines about steps"
 NOTHING_COUNTS = "no number in its repeating lines goes on from line to line as steps do"
@@ -299,11 +298,13 @@ class _Lines(ComparedLines):
 
     def _running(self, clock: Clock, checks: Sequence[str], notes: Sequence[str]) -> Evidence | str:
         """Return the evidence of the differences of a running time."""
-        begin, end, seconds = self.each_epoch(clock) if self.counts_epochs else self.spans(clock)
-        if not len(seconds):
+        begin, end, _ = self.each_epoch(clock) if self.counts_epochs else self.spans(clock)
+        if not len(end):
             return NO_TIMES
+        begin, end = with_work(begin, end, self.lines.work_by(*clock[:2]))
         columns = {name: column[end] for name, column in self.columns_of(self.sole).items()}
         steps = self.lines.counted[end] - self.lines.counted[begin]
+        seconds = (clock.ns[end] - clock.ns[begin]) / 1e9 / steps
         columns |= {"seconds": seconds, MEASURED_HALF: clock.unit_ns / 1e9 / steps}
         return Evidence(columns, "mean", tuple(checks), tuple(notes), self._size())
 

@@ -57,6 +57,8 @@ NO_RANK = -1
 _GLOBAL = re.compile(rb"(?i)global[_ -](?:train[_ -])?batch")
 # Epochs have one line each if so many lines are about another epoch than the line before.
 _MOST_WITH_ONE = 0.9
+# A pause is longer than so many units of timestamps.
+_UNITS_OF_PAUSE = 3
 # If more of a rank's lines are repeated, several ranks print them.
 _MOST_REPEATED = 0.5
 
@@ -310,6 +312,9 @@ def _work_facts(lines: StepLines, windows: Durations) -> dict[str, Any]:
         if counts is not None:
             steps = _steps_after(counts, lines, windows)
             facts |= {f"steps_after_{work}": steps} if steps else {}
+    if windows.source == "stamps" and lines.work[windows.at].any():
+        last = lines.last_step[windows.at][lines.work[windows.at]]
+        facts["steps_after_other_work"] = (last + 1).tolist()
     if lines.training.any():
         facts["steps_after_training"] = _steps_after(lines.training, lines, windows)
     return facts
@@ -366,12 +371,14 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
 
 def _windows(path: str, rank: int, lines: StepLines, windows: Durations, zero: int) -> pa.Table:
     took = np.rint(windows.step_s * windows.steps * 1e9)
-    pause_s = lines.of("pause_s")
+    pause_s, ns, unit = lines.of("pause_s"), lines.stamps_ns, lines.stamp_unit_ns
     ends = np.cumsum(took if pause_s is None else took + 1e9 * pause_s[windows.at])
-    ns = lines.stamps_ns
-    # If timestamps are coarser than a window, the windows' own times are more precise.
-    if ns is not None and lines.stamp_unit_ns <= np.median(took):
-        ends = (ns[windows.at] - zero).astype(np.float64)
+    if ns is not None and len(took):
+        stamped = (ns[windows.at] - zero).astype(np.float64)
+        between = np.append(0.0, np.diff(stamped) - took[1:])
+        # If timestamps are coarser than a window, the windows' own times are more precise.
+        by_times = np.cumsum(took + np.where(between > _UNITS_OF_PAUSE * unit, between, 0.0))
+        ends = stamped if unit <= np.median(took) else by_times
     furthest = np.abs(ends).max(initial=0) + took.max(initial=0)
     if not np.isfinite(furthest) or furthest > LATEST_NS:
         raise UnreadableError(f"{path}: its steps take a century: these are no times of steps")

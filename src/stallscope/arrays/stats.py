@@ -38,6 +38,11 @@ MAD_TO_SD = 1.4826
 Array = npt.NDArray[Any]
 # A value is unusual if it exceeds the usual one by this many SDs and by this share.
 _SLOW_SDS, _SLOW_SHARE = 6.0, 0.2
+# A window has other work than steps if it takes longer by its own usual time, and by that of so many
+# steps: no cycle of a loader's workers has as many. It is in few windows.
+_LONG_STEPS, _MOST_LONG, _FEWEST_WINDOWS = 50, 0.55, 6
+# The quantile of the upper values, and that of normal ones; tails are longer than below the median.
+_UPPER, _UPPER_OF_NORMAL, _TAIL = 0.8, 0.8416, 4 / 3
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,39 @@ def unusual(over: Floats, usual: Floats, sd: float) -> Bools:
         sd: the standard deviation of usual values.
     """
     return np.asarray(over > np.maximum(_SLOW_SDS * sd, _SLOW_SHARE * usual))
+
+
+def tail_sd(over: Floats) -> float:
+    """Estimate the standard deviation of usual values from above the median, too, with a heavy tail."""
+    upper = float(np.quantile(over, _UPPER)) / _UPPER_OF_NORMAL if len(over) else 0.0
+    return _TAIL * max(robust_sd(over), upper)
+
+
+def interrupted(took: Floats, steps: Ints, window: int) -> Bools:
+    """Mark windows of steps that contain other work, by how much longer they take than those around.
+
+    Steps that became slow are so for many windows. Of two neighbours, the faster one tells the usual
+    time, also where every second window contains an evaluation.
+
+    Args:
+        took: the time of each window.
+        steps: its number of steps.
+        window: the number of windows that the usual time is taken over.
+    """
+    if len(took) < _FEWEST_WINDOWS:
+        return np.zeros(len(took), bool)
+    each = took / steps
+    level = running_median(np.minimum(each, np.append(each[1:], each[-2])), window)
+    # Of the two windows on either side, one is as fast as usual.
+    near = np.pad(each, 2, mode="reflect")
+    before, after = np.minimum(near[:-4], near[1:-3]), np.minimum(near[3:-1], near[4:])
+    level = np.maximum(level, np.maximum(before, after))
+    longer = 1 + np.maximum(_LONG_STEPS / steps, 1)
+    marked = (each > longer * level) & (level > 0)
+    usual = usual_without(each, marked, window)
+    over = each - usual
+    marked &= unusual(over, usual, tail_sd(over[~marked]))
+    return np.asarray(marked & (marked.mean() <= _MOST_LONG))
 
 
 def _without_few_bursts(values: Floats) -> tuple[Floats, float, int]:

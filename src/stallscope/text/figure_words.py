@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stallscope.analysis import ENTRIES, Analysis
-from stallscope.analysis.ledger.ledger_figures import holes_in_words
+from stallscope.analysis.ledger.ledger_figures import StepTime, holes_in_words
 from stallscope.analysis.ledger.printed_steps import PrintedSteps
 from stallscope.arrays.stats import Mean
 from stallscope.formatting.lists import capitalised, counted, joined, listed
@@ -40,7 +40,7 @@ _SIZES = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
 _WINDOWS = {
     "running": "with the mean of {steps}, from running means",
     "last": "with the time of the last of {steps}",
-    "mean": "with the mean of {steps}",
+    "mean": "with the mean of {of}{steps}",
     "median": "with the median of {steps}",
     "differences": "with the mean of {steps}, from means over all steps so far",
     "scaled": "with the time of a few of {steps}, scaled to means over all steps so far",
@@ -59,10 +59,13 @@ _DIFFERS = 0.1
 _MOST_PARTS = 8
 # A few lines, as of a program that uses what was trained, are no training.
 _FEWEST_OF_PART = 10
+# An interval of this share of a mean answers nothing.
+_WIDE = 0.5
 # Smaller shares of a job are not shown.
 _SHOWN = 5e-4
 # A smaller share of a job that no line explains is rounding.
 _KNOWN = 0.005
+_NOTHING_CONFIRMS = "are as the program prints them: nothing else in the log confirms them"
 # How steps are counted in reports.
 _AS_HERE = "from 0"
 
@@ -147,18 +150,30 @@ def bytes_in_words(number: int) -> str:
 # -- Describe step times that are known from printed lines only -----------------------------------
 
 
+def step_in_words(step: StepTime) -> str:
+    """Write the mean step; where its interval is too wide to answer anything, how steps vary."""
+    if not _is_wide(step):
+        return amount(step.mean, "ms", step.ci95)
+    usual, slow, mean = (amount(ms, "ms") for ms in (step.p50, step.p95, step.mean))
+    return f"{usual} in the median, at least {slow} in the slowest 5%, {mean} on average"
+
+
+def _is_wide(step: StepTime) -> bool:
+    return step.ci95 is not None and step.ci95[1] - step.ci95[0] > _WIDE * step.mean
+
+
 def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
     """Return the figures of printed step times with their names; empty without any."""
     if printed is None:
         return []
-    rounded = f"to {amount(printed.precision_ms, 'ms')}" if printed.precision_ms else ""
+    precision = (
+        "the microsecond" if printed.precision_ms < 1e-3 else amount(printed.precision_ms, "ms")
+    )
+    rounded = f"to {precision}" if printed.precision_ms else ""
     lines = printed_lines(printed)
     of_each = _of_each_part(printed)
     figures = [
-        (
-            "Mean of all steps" if of_each else "Steady step",
-            amount(printed.step.mean, "ms", printed.step.ci95),
-        ),
+        ("Mean of all steps" if of_each else "Steady step", step_in_words(printed.step)),
         ("Steady step of each training or start", of_each),
         ("Median step", median_step(printed)),
         ("Waiting for data", _input(printed)),
@@ -167,7 +182,7 @@ def printed_figures(printed: PrintedSteps | None) -> list[tuple[str, str]]:
         ("Warm-up", counted(printed.warm_up_steps, "step")),
         ("Between steps", pauses_in_words(printed)),
         ("Steps" if printed.recorded else "Lines", ", ".join(filter(None, [lines, rounded]))),
-        ("Their times", printed.confirmed),
+        ("Their times", printed.confirmed or ("" if printed.has_clock else _NOTHING_CONFIRMS)),
         ("Step numbers", _numbers(printed)),
     ]
     return [(title, text) for title, text in figures if text]
@@ -218,7 +233,8 @@ def printed_lines(printed: PrintedSteps) -> str:
     if printed.found == "step":
         return counted(len(printed.whole), "single step")
     stamps = ", by their timestamps" if printed.found == "stamps" else ""
-    what = _WINDOWS[printed.found].format(steps=f"{steps} steps")
+    of = f"the last {printed.of_last} of " if printed.of_last else ""
+    what = _WINDOWS[printed.found].format(steps=f"{steps} steps", of=of)
     if steps == "1":
         what = "about one step each" + (
             ", from running means" if printed.found == "running" else ""
@@ -243,7 +259,8 @@ def _of_each_part(printed: PrintedSteps) -> str:
 def median_step(printed: PrintedSteps) -> str:
     """Write the median step where it differs from the mean: few steps take much longer or shorter."""
     mean, median = printed.step.mean, printed.step.p50
-    return amount(median, "ms") if abs(mean - median) > _DIFFERS * mean else ""
+    is_said = abs(mean - median) <= _DIFFERS * mean or _is_wide(printed.step)
+    return "" if is_said else amount(median, "ms")
 
 
 def pauses_in_words(printed: PrintedSteps) -> str:

@@ -11,6 +11,7 @@ from stallscope.collector.run_names import RunAddress
 from stallscope.formatting.lists import listed
 from stallscope.formatting.numbers import amount, percent
 
+from .figure_words import step_in_words
 from .gain_words import Gain, as_fast, how_sure, loss_gain, main_gain, other_gains
 from .job_words import epoch_figures
 from .step_figures import StepFigures
@@ -53,7 +54,7 @@ def _step_time(analysis: Analysis) -> str:
     if step is None:
         mean = dict(epoch_figures(analysis)).get("Mean step")
         return f"{mean}, by whole epochs; its stages were not measured" if mean else "not measured"
-    whole = amount(step.mean, "ms", step.ci95)
+    whole = step_in_words(step)
     printed = analysis.printed
     if figures is None and printed is not None and printed.recorded and printed.input_ms:
         wait = amount(printed.input_ms.value, "ms")

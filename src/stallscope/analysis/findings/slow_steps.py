@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -349,6 +350,9 @@ def _longer(slow: SlowWindows) -> str:
 def _pauses(pauses: Pauses) -> Finding:
     """Report the time of evaluations, checkpoints or other pauses."""
     title, noun, nouns = _PAUSES[pauses.kind]
+    apart = {last - step for step, last in pairwise(pauses.steps)}
+    is_even = pauses.kind == "unnamed" and len(apart) == 1 < len(pauses.steps) - 1
+    every = f", every {apart.pop():,} steps" if is_even else ""
     start = ", of which the first contains the start of the job" if pauses.with_start else ""
     if pauses.with_first_steps:
         start += ", with what the first steps of an epoch take longer than others"
@@ -357,8 +361,8 @@ def _pauses(pauses: Pauses) -> Finding:
         "warning" if pauses.share >= _LARGE else "info",
         title,
         f"Before the last line, {counted(pauses.number, noun, nouns)} took "
-        f"{amount(pauses.seconds, 's')}{start}: {pauses.share:.1%} of the time from the first line to "
-        "it. Step times are without them.",
+        f"{amount(pauses.seconds, 's')}{every}{start}: {pauses.share:.1%} of the time from the first "
+        "line to it. Step times are without them.",
         _SHORTER_PAUSES[pauses.kind],
     )
 

@@ -36,13 +36,12 @@ from .change_points import (
     splits_of,
 )
 from .ledger_figures import StepTime
-from .slow_windows import FEWEST_CYCLES, SlowPeriod, SlowWindows, slow_windows
+from .slow_windows import FEWEST_CYCLES, SlowPeriod, SlowWindows, over_ranks, slow_windows
 from .windows import (
     AROUND,
     Pauses,
     PrintedWindows,
     RankWindows,
-    over_ranks,
     printed_windows,
     single_steps,
 )
@@ -127,6 +126,10 @@ class PrintedSteps:
     #: ranks have not recorded the same steps. Without any wait, steps save between these two.
     least_input_ms: Mean | None = None
     most_input_ms: Mean | None = None
+    #: The number of last steps that the times of lines are means over; 0 for all of their steps.
+    of_last: int = 0
+    #: Whether the log has a clock, or the steps were recorded.
+    has_clock: bool = True
     #: Whether the recorder or another tool timed the steps; False for printed lines.
     recorded: bool = False
     #: The epochs of all trainings that a log has lines of; None if unknown.
@@ -242,6 +245,8 @@ def printed_steps(run: Run) -> PrintedSteps | None:
         stages=_stages(run, step.mean),
         least_input_ms=least,
         most_input_ms=most,
+        of_last=int(run.fact("means_of_last") or 0),
+        has_clock=recorded or not str(run.fact("clock") or "").startswith("none"),
         recorded=recorded,
         logged_epochs=run.fact("logged_epochs"),
     )

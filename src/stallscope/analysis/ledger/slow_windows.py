@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stallscope.arrays.stats import above_usual, robust_sd, unusual, usual_without
+from stallscope.arrays.stats import above_usual, robust_sd, tail_sd, unusual, usual_without
 from stallscope.arrays.types import Bools, Floats, Ints
 
-from .windows import AROUND, RankWindows, alike_ranks, over_ranks
+from .windows import AROUND, RankWindows
 
 # The fewest epochs that show how epochs start.
 _FEWEST_EPOCHS = 3
@@ -34,10 +34,8 @@ _WORTH = 0.05
 _LEAST = 1e-9
 # A rank waits alone if its wait explains most of a window's excess, and no other rank's much of it.
 _MOST_OF_EXCESS, _LITTLE_OF_EXCESS = 0.5, 0.25
-# Bursts are longer than six standard deviations times this. So few of them count if their cost is large.
-_TAIL, _FEW_BURSTS, _LARGE = 4 / 3, 3, 0.05
-# The quantile of the upper values, and that of normal ones.
-_UPPER, _UPPER_OF_NORMAL = 0.8, 0.8416
+# So few bursts count if their cost is large.
+_FEW_BURSTS, _LARGE = 3, 0.05
 
 
 @dataclass(frozen=True)
@@ -125,14 +123,37 @@ def slow_windows(ranks: Sequence[RankWindows], steady: Bools, precision_ms: floa
     return Slow(slow_starts, slow_period, bursts, known)
 
 
-def _far_above(ms: Floats) -> tuple[Floats, Bools]:
-    """Return how far values are above the usual one, and which do not belong to a heavy tail.
+def alike_ranks(ranks: Sequence[RankWindows]) -> list[RankWindows]:
+    """Return the ranks that have the lowest rank's windows."""
+    first = ranks[0]
+    return [
+        windows
+        for windows in ranks
+        if len(windows) == len(first) and np.array_equal(windows.step, first.step)
+    ]
 
-    The spread of the upper values counts, too: tails are longer than below the median.
-    """
+
+def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
+    """Return the mean over the ranks that have the lowest rank's windows."""
+    first, alike = ranks[0], alike_ranks(ranks)
+    if len(alike) == 1:
+        return first
+    waits = [windows.input_ms for windows in alike if windows.input_ms is not None]
+    return RankWindows(
+        rank=first.rank,
+        step=first.step,
+        steps=first.steps,
+        ms=np.mean([windows.ms for windows in alike], axis=0),
+        input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
+        epoch=first.epoch,
+        training=first.training,
+    )
+
+
+def _far_above(ms: Floats) -> tuple[Floats, Bools]:
+    """Return how far values are above the usual one, and which do not belong to a heavy tail."""
     over, _ = above_usual(ms, AROUND)
-    upper = float(np.quantile(over, _UPPER)) / _UPPER_OF_NORMAL
-    return over, unusual(over, ms - over, _TAIL * max(robust_sd(over), upper))
+    return over, unusual(over, ms - over, tail_sd(over))
 
 
 def _period(windows: RankWindows, at_start: Bools, precision_ms: float) -> Period | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
-from stallscope.arrays.stats import robust_sd, unusual, usual_without
+from stallscope.arrays.stats import interrupted, robust_sd, usual_without
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Run
 
@@ -25,6 +25,10 @@ AROUND = 25
 # If more windows follow such lines, the lines name something else.
 _MOST_NAMED = 0.5
 _LONG_OTHER = 3  # times the usual window: lines of other kinds before it tell of other work
+# Named work takes so many standard deviations of windows, and this share of one.
+_SDS_OF_NAMED, _SHARE_OF_NAMED = 6.0, 0.05
+# What windows have that do not have the time of all their steps.
+_OF_SOME_STEPS = ("step", "last", "median", "scaled")
 # A pause between windows is longer than this share of a window (the second one where an epoch ends),
 # and than so many units of timestamps.
 _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
@@ -275,11 +279,13 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
     windows = _windows_of(rank, rows, steps, np.zeros_like(steps), begin, end)
     windows = replace(windows, step=windows.step - steps)
     named, windows, restarts = _named_work(logs, windows)
-    usual = usual_without(windows.ms, np.any(named, axis=0), AROUND)
-    long = _long_windows(windows, usual, named, restarts)
+    usual = usual_without(windows.ms, named[0] | named[1], AROUND)
+    works = _with_other_work(run, logs, windows)
+    long = works | _long_windows(windows, usual, named, restarts)
+    usual = usual_without(windows.ms, named[0] | named[1] | works, AROUND)
     gaps = _gaps(logs, windows, np.append(0, begin[1:] - end[:-1]), usual, restarts)
     shown = gaps.ns > gaps.least
-    for work in named[:2]:
+    for work in named:
         # What ends most epochs ends all, also where steps varied by more than it takes.
         in_epochs = work & windows.begins_epoch & (gaps.ns > 0)
         if in_epochs.any() and shown[in_epochs].mean() > _MOST_NAMED:
@@ -316,37 +322,53 @@ def _windows_of(
 
 def _named_work(
     logs: Sequence[Log], windows: RankWindows
-) -> tuple[Sequence[Bools], RankWindows, Bools]:
-    """Return marks of validation, checkpoints, other work; windows with trainings; marks of starts."""
-    validates, saves, restarts, begins, others = (
-        np.isin(
-            windows.step + windows.steps,
-            [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()],
-        )
-        for kind in ("validation", "checkpoint", "restart", "training", "other")
+) -> tuple[tuple[Bools, Bools], RankWindows, Bools]:
+    """Return marks of named validation and checkpoints, windows with trainings, and marks of starts."""
+    validates, saves, restarts, begins = (
+        _after(logs, windows, kind) for kind in ("validation", "checkpoint", "restart", "training")
     )
     windows = replace(windows, training=np.cumsum(begins | restarts))
-    others &= windows.ms > _LONG_OTHER * np.median(windows.ms)
     # A program that starts prints settings of evaluations, and its first step takes long.
-    named = [marks & ~restarts for marks in (validates, saves, others)]
-    if np.any(named, axis=0).mean() > _MOST_NAMED:
-        named = [np.zeros(len(windows), bool)] * 3
+    named = validates & ~restarts, saves & ~restarts
+    if ((named[0] | named[1]) & ~windows.begins_epoch).mean() > _MOST_NAMED:
+        named = np.zeros(len(windows), bool), np.zeros(len(windows), bool)
     return named, windows, restarts
 
 
 def _long_windows(
-    windows: RankWindows, usual: Floats, named: Sequence[Bools], restarts: Bools
+    windows: RankWindows, usual: Floats, named: tuple[Bools, Bools], restarts: Bools
 ) -> Bools:
     """Mark windows that contain work, by their lines and by their time.
 
     The first step of a start is its warm-up; the first ones of an epoch wait for its loader.
     """
-    excluded, over = np.any(named, axis=0), windows.ms - usual
+    excluded, over = named[0] | named[1], windows.ms - usual
     within = excluded & ~windows.begins_epoch
-    long: Bools = (within | restarts) & unusual(over, usual, robust_sd(over[~excluded]))
+    least = np.maximum(_SDS_OF_NAMED * robust_sd(over[~excluded]), _SHARE_OF_NAMED * usual)
+    long: Bools = (within | restarts) & (over > least)
     # What takes long in most windows that name it does in all, also where their steps were quick.
     long[within] |= (over[within] > 0) & (long[within].sum() > _MOST_NAMED * within.sum())
     return long
+
+
+def _with_other_work(run: Run, logs: Sequence[Log], windows: RankWindows) -> Bools:
+    """Mark windows that contain work that no line names, by their time and no wait for data."""
+    marked = interrupted(windows.ms * windows.steps, windows.steps, AROUND) & (windows.steps > 1)
+    marked &= run.fact("windows") not in _OF_SOME_STEPS
+    marked |= _after(logs, windows, "other_work")
+    others = _after(logs, windows, "other") & (windows.ms > _LONG_OTHER * np.median(windows.ms))
+    marked |= others & ~windows.begins_epoch
+    marked[:1] = False
+    if windows.input_ms is not None and marked.any():
+        waits = windows.input_ms - usual_without(windows.input_ms, marked, AROUND)
+        marked &= waits < (windows.ms - usual_without(windows.ms, marked, AROUND)) / 2
+    return np.asarray(marked)
+
+
+def _after(logs: Sequence[Log], windows: RankWindows, kind: str) -> Bools:
+    """Mark the windows before whose end, by a fact of their logs, something happened."""
+    steps = [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()]
+    return np.isin(windows.step + windows.steps, steps)
 
 
 class _Gaps(NamedTuple):
@@ -421,30 +443,3 @@ def _with_time_between(
     end = end.copy()
     end[:-1][follows] = begin[1:][follows]
     return end
-
-
-def alike_ranks(ranks: Sequence[RankWindows]) -> list[RankWindows]:
-    """Return the ranks that have the lowest rank's windows."""
-    first = ranks[0]
-    return [
-        windows
-        for windows in ranks
-        if len(windows) == len(first) and np.array_equal(windows.step, first.step)
-    ]
-
-
-def over_ranks(ranks: Sequence[RankWindows]) -> RankWindows:
-    """Return the mean over the ranks that have the lowest rank's windows."""
-    first, alike = ranks[0], alike_ranks(ranks)
-    if len(alike) == 1:
-        return first
-    waits = [windows.input_ms for windows in alike if windows.input_ms is not None]
-    return RankWindows(
-        rank=first.rank,
-        step=first.step,
-        steps=first.steps,
-        ms=np.mean([windows.ms for windows in alike], axis=0),
-        input_ms=np.mean(waits, axis=0) if len(waits) == len(alike) else None,
-        epoch=first.epoch,
-        training=first.training,
-    )

@@ -10,9 +10,9 @@ from stallscope.analysis.gains.what_if import Advice
 from stallscope.analysis.ledger.ledger_figures import RankSummary
 from stallscope.analysis.network.network_check import network_sentence
 from stallscope.formatting.lists import as_text, counted, listed
-from stallscope.formatting.numbers import amount, percent, percent_ends
+from stallscope.formatting.numbers import percent, percent_ends
 from stallscope.run import Run
-from stallscope.text.figure_words import clocks, communication, coverage
+from stallscope.text.figure_words import clocks, communication, coverage, step_in_words
 from stallscope.text.gain_words import (
     Gain,
     answers,
@@ -311,7 +311,7 @@ def _aside(analysis: Analysis) -> Iterator[DocumentBlock]:
     if asked:
         yield _key_figures("What-if", asked)
     step = analysis.step
-    takes = "" if step is None else f"A step takes {amount(step.mean, 'ms', step.ci95)}. "
+    takes = "" if step is None else f"A step takes {step_in_words(step)}. "
     yield Text(f"{takes}From {basis(analysis)}.", note=True)
 
 

@@ -10,7 +10,7 @@ from stallscope.analysis.gains.baseline import BaselineMatch
 from stallscope.analysis.ledger.ledger import CauseEntry, waiting_part
 from stallscope.formatting.lists import counted
 from stallscope.formatting.numbers import amount
-from stallscope.text.figure_words import communication, printed_figures
+from stallscope.text.figure_words import communication, printed_figures, step_in_words
 from stallscope.text.gain_words import overlap_sentence, probe_sentence
 from stallscope.text.job_words import (
     epoch_figures,
@@ -313,7 +313,7 @@ def step_bars(analysis: Analysis) -> Sequence[Table | Text]:
     """Return the step by cause as bars; the shaded end is waiting for slow ranks."""
     step, figures = analysis.step, StepFigures.of(analysis)
     if step is None or figures is None:
-        mean = "" if step is None else f"; a step takes {amount(step.mean, 'ms', step.ci95)}"
+        mean = "" if step is None else f"; a step takes {step_in_words(step)}"
         timers = analysis.printed is not None and analysis.printed.stages is not None
         return [
             Text(f"Stages of the steps: {'by printed timers' if timers else 'not measured'}{mean}")
