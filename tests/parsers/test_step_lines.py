@@ -1957,6 +1957,51 @@ def test_a_note_names_the_bar_that_is_read_if_two_may_be_a_training() -> None:
     )
 
 
+# Bars of what a diffusion model draws after each epoch, and of its validation.
+_NO_TRAINING = (
+    "Sampling t",
+    "DDIM Sampler",
+    "Plotting: Switch EMA, DDIM Sampler",
+    "100 steps denoise",
+)
+
+
+@pytest.mark.parametrize("label", [*_NO_TRAINING, "Validation", ""])
+def test_a_bar_with_a_loss_is_the_training_beside_one_that_takes_longer(label: str) -> None:
+    screen = Screen()
+    for epoch in range(4):
+        screen.run(400, 0.08, after=", loss=0.13" if not label or epoch % 2 else "")
+        screen.text += "\n"
+        screen.run(300, 0.2, label=label and f"{label}: ")
+        screen.text += "\n"
+    steps, ms = windows_of(read(b"epoch 0\n" + screen.text.encode()))
+    assert np.average(ms, weights=steps) == pytest.approx(80, rel=0.03)
+
+
+def test_evaluations_between_epochs_of_one_line_each_have_their_name(tmp_path: Path) -> None:
+    screen = Screen()
+    for epoch in range(4):
+        screen.run(500, 0.08, label=f"Epoch {epoch}: ")
+        screen.text += "\n"
+        screen.run(300, 0.2, label="Validation: ")
+        screen.text += "\n"
+    (tmp_path / "train.log").write_text("\n" + screen.text)
+    (run,) = read_place(str(tmp_path / "train.log"))
+    printed = analyse(run).printed
+    assert printed is not None
+    assert [pauses.kind for pauses in printed.pauses] == ["validation"]
+
+
+def test_two_bars_without_words_are_not_read() -> None:
+    screen = Screen()
+    for _ in range(4):
+        screen.run(400, 0.08)
+        screen.text += "\nepoch 0 loss 0.4\n"
+        screen.run(300, 0.2)
+        screen.text += "\nepoch 0 loss 0.5\n"
+    assert not PARSER.recognises("run.log", screen.text.encode())
+
+
 @pytest.mark.parametrize("apart_us", [0, 1, 40])
 def test_lines_of_a_buffer_are_no_fast_steps(tmp_path: Path, apart_us: int) -> None:
     lines = []

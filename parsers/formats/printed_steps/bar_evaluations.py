@@ -31,7 +31,8 @@ _BEHIND_BYTES, _LINE_BYTES = 1 << 20, 400
 _OF_EPOCH, _RESULT = re.compile(rb"(?i)\bepoch|\bstep|\biter"), re.compile(rb"\d")
 # Longer texts between the ends of two passes have a line of other text.
 _LONGEST_BETWEEN, _LETTER = 1 << 12, re.compile(rb"[A-Za-z\d]")
-_TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
+#: Words of a training, around a bar or in it.
+TRAINS = re.compile(rb"(?i)loss|\bepoch|\btrain|learning.?rate|\blr\b|grad.?norm")
 _HEADER = re.compile(r"^\W{3,}(\w[\w -]{0,60}?)\W{3,}$|^(.{1,80}):$")
 _BEFORE_BYTES, _AROUND_BYTES = 1000, 1 << 20
 # Lines of epochs, of which there is one for this share of the turns of a bar of epochs.
@@ -115,7 +116,7 @@ def is_of_training(text: bytes, bar: BarStates) -> bool:
     if headers and OTHER_WORK.search(headers[-1].lower()):
         return False
     return bool(
-        _TRAINS.search(before) or _TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
+        TRAINS.search(before) or TRAINS.search(text[begin : min(end, begin + _AROUND_BYTES)])
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stallscope.arrays import arrow
+from stallscope.arrays.stats import evenly
 from stallscope.arrays.types import Bools, Floats, Ints
 
 from ...launcher_output import labels_of, output_by_rank
@@ -385,8 +386,7 @@ def waits_in(text: bytes, states: BarStates) -> Floats | None:
 
     Its unit is printed, or that of a step time beside it that agrees with the pace.
     """
-    places = np.unique(np.linspace(0, len(states.begin) - 1, _POSTFIXES).astype(np.int64))
-    paces, brackets = states.pace_s[states.pace_s > 0], states.bracket[places]
+    paces, brackets = states.pace_s[states.pace_s > 0], states.bracket[_spread(states)]
     if not len(paces):
         return None
     usual_s = float(np.median(paces))
@@ -416,6 +416,17 @@ def waits_in(text: bytes, states: BarStates) -> Floats | None:
             if (values <= _MOST_OF_STEP * usual_s).mean() > _MOST:
                 return np.nan_to_num(values)
     return None
+
+
+def postfixes(text: bytes, states: BarStates) -> bytes:
+    """Return the texts behind some of the states, to the ends of their lines."""
+    behind = (_postfix(text, at) for at in states.bracket[_spread(states)].tolist())
+    return "\n".join(behind).encode("latin-1")
+
+
+def _spread(states: BarStates) -> Ints:
+    """Return the places of a few states from the first to the last."""
+    return evenly(len(states.begin), _POSTFIXES)
 
 
 def _postfix(text: bytes, at: int) -> str:

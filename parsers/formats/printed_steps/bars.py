@@ -19,6 +19,7 @@ from ...lines.line_blocks import Column
 from ...window_lines import MEASURED_HALF, step_lines
 from ...window_meaning import spans
 from .bar_evaluations import (
+    TRAINS,
     are_epochs,
     evaluations_in,
     finished_passes,
@@ -28,7 +29,7 @@ from .bar_evaluations import (
     without_evaluations,
     works_before,
 )
-from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, waits_in
+from .bar_states import BarLabel, BarOutput, BarStates, are_many, bar_states, postfixes, waits_in
 from .counters import Repeated, agrees
 from .evidence import Evidence
 from .rates import percent
@@ -67,6 +68,8 @@ class _Bar:
     label: BarLabel
     total: float
     chains: Sequence[_Chain]
+    #: Whether its label or the figures behind it have a word of a training.
+    is_training: bool
 
     @property
     def seconds(self) -> float:
@@ -77,11 +80,6 @@ class _Bar:
     def passes(self) -> int:
         """Return how many times it counts."""
         return int((np.diff(self.main.states.done) < 0).sum()) + 1
-
-    @property
-    def is_training(self) -> bool:
-        """Whether its label has a word of a training."""
-        return bool(OF_TRAINING.search(self.label.words))
 
     @property
     def main(self) -> _Chain:
@@ -140,7 +138,8 @@ def _bars(output: BarOutput, size: int | None) -> Iterator[_Bar]:
             and (chain := _chain(output.text, bar.chosen(of_rank), between[of_rank], size))
         ]
         if chains and max(chain.states.seconds for chain in chains) >= _SHORTEST_S:
-            yield _Bar(label, total, chains)
+            trains = OF_TRAINING.search(label.words) or TRAINS.search(postfixes(output.text, bar))
+            yield _Bar(label, total, chains, bool(trains))
 
 
 def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
@@ -165,14 +164,14 @@ def _groups(output: BarOutput) -> list[tuple[BarLabel, float, Ints]]:
 
 
 def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str], bool]:
-    """Return the bar of the training: by words of its label, then by its time, and a note on others.
+    """Return the bar of the training: by its words, then by its time, and a note on others.
 
     Also return whether that is clear: without labels, an evaluation that takes longer comes later.
     """
     bar = max(bars, key=lambda each: (each.label.counts != "epoch", each.is_training, each.seconds))
     first = min(bars, key=lambda each: int(each.main.states.begin[0]))
     is_clear = first is bar or bool(first.label.words or bar.label.words) or first.passes == 1
-    is_clear |= first.seconds < _SHORT * bar.seconds
+    is_clear |= first.seconds < _SHORT * bar.seconds or bar.is_training != first.is_training
     bar = bar if is_clear else first
     rest = [each for each in bars if each is not bar and each.label.counts != "epoch"]
     rest = [each for each in rest if each.seconds >= _AS_LONG * bar.seconds]
@@ -182,7 +181,10 @@ def _chosen(bars: Sequence[_Bar]) -> tuple[_Bar, Sequence[str], bool]:
             # Each step of the outer bar is an epoch of the inner one.
             return inner, (), is_clear
     rest = [each for each in rest if each.is_training == bar.is_training]
-    return bar, [f"{bar.name} is read, and {rest[0].name} is not"] if rest else [], is_clear
+    # Nothing tells bars without words from each other.
+    is_clear &= not rest or any(each.label.words for each in (bar, *rest))
+    notes = [f"{bar.name} is read, and {each.name} is not" for each in rest[:1]]
+    return bar, notes, is_clear
 
 
 # -- the states of a rank --------------------------------------------------------------------------

@@ -389,6 +389,7 @@ OTHER_WORK = re.compile(
     r"|preprocess|cach|build|creat|quanti|calibrat|render|collat|unpack|verif|merg|sanity|rollout"
     r"|map(?:ping)?\b|(?:read|sampl|encod|decod|index|search|scor|collect|pack|scan|process)ing"
     r"|(?:generat|writ|filter|group)(?:e|ing)|class images)"
+    r"|^(?!.*\btrain).*\b(?:denois|dd[ip]m|sampl(?:er|es?)\b|plot|visuali|fid\b|psnr|ssim|metric|inpaint)"
 )
 #: Words of a training in the label of a bar.
 OF_TRAINING = re.compile(r"\b(?:train|epoch|iter|step|updat|fit|finetun|fine.tun|loss|batch)")
