@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from support.needing import need
@@ -35,20 +35,31 @@ def left_out_of(request: pytest.FixtureRequest) -> LeftOut:
     """
 
     def left_out(contract: type = object) -> str:
-        unread, read = (
-            {
-                name
-                for item in items
-                if isinstance(item, pytest.Function) and item.module is request.module
-                if issubclass(item.cls or object, contract)
-                for marker in item.iter_markers("variant")
-                for name in marker.args
-            }
-            for items in (_DESELECTED, request.session.items)
+        return _unread(
+            request,
+            lambda item: item.module is request.module and issubclass(item.cls or object, contract),
         )
-        return " ".join(sorted(unread - read))
 
     return left_out
+
+
+def _unread(request: pytest.FixtureRequest, reads: Callable[[pytest.Function], bool]) -> str:
+    """Return the cases that only deselected variants read.
+
+    Args:
+        reads: whether a test reads the launch.
+    """
+    unread, read = (
+        {
+            name
+            for item in items
+            if isinstance(item, pytest.Function) and reads(item)
+            for marker in item.iter_markers("variant")
+            for name in marker.args
+        }
+        for items in (_DESELECTED, request.session.items)
+    )
+    return " ".join(sorted(unread - read))
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +70,13 @@ def training_side() -> None:
 
 
 @pytest.fixture(scope="session")
-def recorded(training_side: None, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Run all cases of Keras 2 on two ranks."""
-    return record_cases(tmp_path_factory.mktemp("ranks"), "keras_cases.py", ranks=2)
+def recorded(
+    request: pytest.FixtureRequest, training_side: None, tmp_path_factory: pytest.TempPathFactory
+) -> Recorded:
+    """Run the cases of Keras 2 on two ranks."""
+    left_out = _unread(request, lambda item: item.get_closest_marker("cases") is not None)
+    folder = tmp_path_factory.mktemp("ranks")
+    return record_cases(folder, "keras_cases.py", ranks=2, LEFT_OUT=left_out)
 
 
 @pytest.fixture(scope="session")

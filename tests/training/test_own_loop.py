@@ -31,6 +31,7 @@ class TestLoops(RecorderContract):
                     *pauses_at(12, 24, kinds=("epoch", "validation")),
                     ("checkpoint", 24),
                 ),
+                variant=name == "loop_eager",
             )
             for name in ("loop_eager", "loop_in_a_graph")
         ),
