@@ -323,7 +323,7 @@ def _starts_a_process(process: subprocess.Popen[str]) -> bool:
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.variant), 3])
 def test_an_interrupt_from_the_terminal_prints_one_line(
     tmp_path: Path, interruptible: None, times: int
 ) -> None:
@@ -340,7 +340,11 @@ def test_an_interrupt_from_the_terminal_prints_one_line(
 
 @pytest.mark.any_versions
 @pytest.mark.slow
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["one process", "all processes"])
+@pytest.mark.parametrize(
+    "send",
+    [os.kill, pytest.param(os.killpg, marks=pytest.mark.variant)],
+    ids=["one process", "all processes"],
+)
 def test_a_termination_prints_one_line_and_leaves_no_process(
     tmp_path: Path, interruptible: None, send: Callable[[int, int], None]
 ) -> None:

@@ -110,7 +110,10 @@ def test_without_a_terminal_nothing_is_removed(
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("yes", 0), ("n", 2), ("", 2)])
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [("y", 0), pytest.param("yes", 0, marks=pytest.mark.variant), ("n", 2), ("", 2)],
+)
 def test_a_terminal_is_asked_for_confirmation(
     at_store: Commands, tmp_path: Path, answer: str, status: int
 ) -> None:
