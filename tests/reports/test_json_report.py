@@ -55,7 +55,9 @@ KEYS = {
     "printed_steps.epoch_starts": "windows of longer_ms cost waiting_share alone",
     "printed_steps.period": "windows of longer_ms cost waiting_share alone every every_windows",
     "printed_steps.growth": "epochs longer_share",
-    "printed_steps.pauses": "kind number seconds share with_start start_s steps with_first_steps",
+    "printed_steps.pauses": (
+        "kind number seconds share with_start start_s steps with_first_steps lower_bound"
+    ),
     "printed_steps.repeated": "steps restarts seconds with_restarts",
     "printed_steps.ranks": "rank lines mean_ms step steps ms input_ms",
     "clocks": "method skew_ms skew_bound_ms jumps violations late late_ms late_by_rank",

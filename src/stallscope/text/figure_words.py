@@ -266,7 +266,8 @@ def median_step(printed: PrintedSteps) -> str:
 def pauses_in_words(printed: PrintedSteps) -> str:
     """Write the time of each kind of pauses, with its share of the job; empty without any."""
     return ", ".join(
-        f"{PAUSES[pauses.kind][1]} {amount(pauses.seconds, 's')} ({percent(pauses.share)})"
+        f"{PAUSES[pauses.kind][1]} {'at least ' * pauses.lower_bound}{amount(pauses.seconds, 's')} "
+        f"({percent(pauses.share)})"
         for pauses in printed.pauses
     )
 

@@ -361,8 +361,8 @@ def _pauses(pauses: Pauses) -> Finding:
         "warning" if pauses.share >= _LARGE else "info",
         title,
         f"Before the last line, {counted(pauses.number, noun, nouns)} took "
-        f"{amount(pauses.seconds, 's')}{every}{start}: {pauses.share:.1%} of the time from the first "
-        "line to it. Step times are without them.",
+        f"{'at least ' * pauses.lower_bound}{amount(pauses.seconds, 's')}{every}{start}: "
+        f"{pauses.share:.1%} of the time from the first line to it. Step times are without them.",
         _SHORTER_PAUSES[pauses.kind],
     )
 

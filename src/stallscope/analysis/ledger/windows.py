@@ -23,7 +23,7 @@ _WINDOW = "window"  # the kind of rows that hold windows
 #: The usual value is taken over this many windows.
 AROUND = 25
 # If more windows follow such lines, the lines name something else.
-_MOST_NAMED = 0.5
+_MOST_NAMED, _ALL = 0.5, 0.9
 _LONG_OTHER = 3  # times the usual window: lines of other kinds before it tell of other work
 # Named work takes so many standard deviations of windows, and this share of one.
 _SDS_OF_NAMED, _SHARE_OF_NAMED = 6.0, 0.05
@@ -163,14 +163,15 @@ class Pauses:
     seconds: float
     #: The share of the time from the first line's steps to the last line's.
     share: float
-    #: Whether the first one is in the first line, with the start of the job, and how many seconds longer
-    #: than the others it is; 0 if it is not.
+    #: Whether the first is in the first line, with the job's start, and how many seconds longer it is.
     with_start: bool
     start_s: float
     #: The last step before each pause, or in the line that contains it.
     steps: tuple[int, ...]
     #: Whether most contain what the first steps of an epoch take longer, whose time no line tells.
     with_first_steps: bool = False
+    #: Whether most may be longer: steps that may have no line at an epoch's end are no part of them.
+    lower_bound: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +181,7 @@ class _Printed:
     windows: RankWindows
     begin: Ints
     end: Ints
-    #: The time of pauses within each window, and before it.
-    within: Floats
+    within: Floats  # The time of pauses within each window, and before it.
     before: Floats
     #: Lines that name validation or checkpoints before the end of each window.
     validates: Bools
@@ -189,8 +189,9 @@ class _Printed:
     #: Whether the program started again before a window, and the time until these starts.
     starts: Bools
     between: float
-    #: Epochs of which no line tells the time of the first steps.
+    #: Epochs of which no line tells the time of the first steps, and those behind one of unknown length.
     untold: Bools
+    unknown: Bools
 
     @property
     def without_pauses(self) -> RankWindows:
@@ -210,10 +211,12 @@ class _Printed:
     def pauses(self) -> tuple[Pauses, ...]:
         """Return the pauses by kind, the longest first."""
         spent = np.where(self.starts, 0.0, self.within + self.before)
+        # Evaluations are of one kind, also if some have checkpoints beside them.
+        both = self.validates & (self.saves[self.validates].sum() > _ALL * self.validates.sum())
         kinds: dict[PauseKind, Bools] = {
-            "validation": self.validates & ~self.saves,
+            "validation": self.validates & ~both,
             "checkpoint": self.saves & ~self.validates,
-            "validation and checkpoint": self.validates & self.saves,
+            "validation and checkpoint": both,
             "unnamed": ~(self.validates | self.saves),
         }
         for kind, marked in [*kinds.items()][:-1]:
@@ -242,6 +245,7 @@ class _Printed:
             float(spent[0] - usual) / 1e9 if with_start else 0.0,
             self._steps_at(chosen),
             bool(self.untold[chosen].mean() > 1 / 2),
+            bool(self.unknown[chosen].mean() > 1 / 2),
         )
 
     def _steps_at(self, chosen: Bools) -> tuple[int, ...]:
@@ -301,6 +305,7 @@ def _printed(run: Run, rank: int, rows: pa.Table) -> _Printed:
         starts=restarts,
         between=gaps.away if run.fact("repeated_s") is None else 0.0,
         untold=windows.begins_epoch & (gaps.steps >= np.median(windows.steps)),
+        unknown=windows.begins_epoch & (not all(log.facts.get("epoch_steps") for log in logs)),
     )
 
 
@@ -367,8 +372,8 @@ def _with_other_work(run: Run, logs: Sequence[Log], windows: RankWindows) -> Boo
 
 def _after(logs: Sequence[Log], windows: RankWindows, kind: str) -> Bools:
     """Mark the windows before whose end, by a fact of their logs, something happened."""
-    steps = [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()]
-    return np.isin(windows.step + windows.steps, steps)
+    at = [step for log in logs for step in log.facts.get(f"steps_after_{kind}") or ()]
+    return np.isin(windows.step + windows.steps, at)
 
 
 class _Gaps(NamedTuple):
