@@ -146,8 +146,6 @@ def nothing(folder: Path) -> None:
 DIVIDED = ("attempts",)
 #: The cases on the lowest versions: one command of each kind, and an error of Spark.
 FEW = ("plain", "hungry", "resized")
-#: Commands for cases whose logs other tests read on one machine, and that executors read like "plain".
-VARIANTS = ("attempts", "elastic", "printed", "epochs_only", "earlier", "later")
 CASES = (plain, skewed, damaged, attempts, elastic, printed, epochs_only, nothing)
 
 
@@ -190,12 +188,6 @@ def outcomes(
     only_few = request.config.getoption("one_case")
     if only_few:
         commands = {name: commands[name] for name in FEW}
-    elif not any(
-        item.get_closest_marker("variant")
-        for item in request.session.items
-        if item.path == request.path
-    ):
-        commands = {name: words for name, words in commands.items() if name not in VARIANTS}
     entries = [
         {
             "words": [*words, "--engine", "spark"],
@@ -261,13 +253,9 @@ def on_both(words: Sequence[str], result: dict[str, Any]) -> Outcome:
 
 
 def cases(*names: str) -> list[Any]:
-    """Mark the cases that do not run on the lowest versions, and variants."""
-    return [pytest.param(name, marks=marks_of(name)) for name in names]
-
-
-def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    newest_only = [] if name in FEW else [pytest.mark.any_versions]
-    return [*newest_only, pytest.mark.variant] if name in VARIANTS else newest_only
+    """Mark the cases that do not run on the lowest versions."""
+    marks = pytest.mark.any_versions
+    return [name if name in FEW else pytest.param(name, marks=marks) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -318,8 +306,8 @@ def test_nothing_is_left_of_attempts_that_do_not_count(
     ("name", "ranks"),
     [
         ("plain", 4),
-        pytest.param("attempts", 4, marks=marks_of("attempts")),
-        pytest.param("elastic", 2, marks=marks_of("elastic")),
+        pytest.param("attempts", 4, marks=pytest.mark.any_versions),
+        pytest.param("elastic", 2, marks=pytest.mark.any_versions),
     ],
 )
 def test_collected_runs_are_in_the_catalogue_with_their_verdict(
