@@ -212,11 +212,11 @@ class _Printed:
         """Return the pauses by kind, the longest first."""
         spent = np.where(self.starts, 0.0, self.within + self.before)
         # Evaluations are of one kind, also if some have checkpoints beside them.
-        both = self.validates & (self.saves[self.validates].sum() > _ALL * self.validates.sum())
+        saved = self.validates & (self.saves[self.validates].sum() > _ALL * self.validates.sum())
         kinds: dict[PauseKind, Bools] = {
-            "validation": self.validates & ~both,
+            "validation": self.validates & ~saved,
             "checkpoint": self.saves & ~self.validates,
-            "validation and checkpoint": both,
+            "validation and checkpoint": saved,
             "unnamed": ~(self.validates | self.saves),
         }
         for kind, marked in [*kinds.items()][:-1]:
