@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from simulator import Fault, Job, simulate
 from simulator.faults import EveryNth
 from support.simulated import in_mesh
+from support.waiting import wait_until
 
 from stallscope.charts import COLOURS
 from stallscope.dashboard import RunStore
@@ -427,13 +428,19 @@ def test_a_refusal_of_the_server_is_reported(open_page: Open) -> None:
 
 def test_the_choice_of_a_dimension_arranges_and_labels_the_lanes(open_page: Open) -> None:
     page = timeline_drawn(open_page("/run/mesh/timeline"))
+
+    def lanes_with(column: str) -> list[dict[str, str]]:
+        # The address changes before the lanes are drawn again.
+        wait_until(lambda: column in table(saved(page, LANES, "CSV"))[0], f"lanes with {column}")
+        return table(saved(page, LANES, "CSV"))
+
     choice = page.get_by_label("Ranks by")
     expect(choice.locator("option")).to_have_text(["host", "pp", "dp"])
     with moved(page):
         choice.select_option("dp")
     assert query(page) == {"by": "dp"}
     expect(choice).to_have_value("dp")
-    lanes = [(row["ranks"], row["places in dp"]) for row in table(saved(page, LANES, "CSV"))]
+    lanes = [(row["ranks"], row["places in dp"]) for row in lanes_with("places in dp")]
     assert list(dict.fromkeys(lanes)) == [
         *((f"rank {rank}", "dp 0") for rank in (0, 2, 4, 6)),
         *((f"rank {rank}", "dp 1") for rank in (1, 3, 5, 7)),
@@ -441,4 +448,4 @@ def test_the_choice_of_a_dimension_arranges_and_labels_the_lanes(open_page: Open
     with moved(page):
         choice.select_option("host")
     assert query(page) == {}
-    assert [row["hosts"] for row in table(saved(page, LANES, "CSV"))]
+    assert [row["hosts"] for row in lanes_with("hosts")]
