@@ -16,19 +16,17 @@ from stallscope.arrays.stats import interrupted, robust_sd, usual_without
 from stallscope.arrays.types import Bools, Floats, Ints
 from stallscope.run import Log, Run
 
-# Windows whose numbers of steps differ by more than this factor count by their steps.
-_ALIKE = 2
+_ALIKE = 2  # Windows whose numbers of steps differ by more than this factor count by their steps.
 _WINDOW = "window"  # the kind of rows that hold windows
 
 #: The usual value is taken over this many windows.
 AROUND = 25
 # If more windows follow such lines, the lines name something else.
-_MOST_NAMED, _ALL = 0.5, 0.9
+_MOST_NAMED, _ALL, _LEAST_NAMED = 0.5, 0.9, 0.25
 _LONG_OTHER = 3  # times the usual window: lines of other kinds before it tell of other work
-# Named work takes so many standard deviations of windows, and this share of one.
+# Named work takes so many standard deviations of windows, and a share of one.
 _SDS_OF_NAMED, _SHARE_OF_NAMED = 6.0, 0.05
-# What windows have that do not have the time of all their steps.
-_OF_SOME_STEPS = ("step", "last", "median", "scaled")
+_OF_SOME_STEPS = ("step", "last", "median", "scaled")  # not the time of all steps of a window
 # A pause between windows is longer than this share of a window (the second one where an epoch ends),
 # and than so many units of timestamps.
 _LONG_GAP, _LONG_AFTER_EPOCH, _UNITS_OF_GAP = 0.5, 0.05, 3
@@ -351,8 +349,10 @@ def _long_windows(
     within = excluded & ~windows.begins_epoch
     least = np.maximum(_SDS_OF_NAMED * robust_sd(over[~excluded]), _SHARE_OF_NAMED * usual)
     long: Bools = (within | restarts) & (over > least)
-    # What takes long in most windows that name it does in all, also where their steps were quick.
-    long[within] |= (over[within] > 0) & (long[within].sum() > _MOST_NAMED * within.sum())
+    if long[within].sum() > _MOST_NAMED * within.sum():
+        # It takes long in others, too, also where their steps were quick.
+        least = _LEAST_NAMED * np.median((over * windows.steps)[long & within])
+        long |= within & (over * windows.steps > least)
     return long
 
 
