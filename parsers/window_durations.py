@@ -339,10 +339,8 @@ def between_stamps(lines: StepLines) -> Durations | None:
     if ns is None:
         return None
     begin, at = stretches(ns, lines.breaks, int(unit / PRECISE))
-    total, took_s = (
-        int((lines.counted[at] - lines.counted[begin]).sum()),
-        (ns[at] - ns[begin]).sum() / 1e9,
-    )
+    total = int((lines.counted[at] - lines.counted[begin]).sum())
+    took_s = float((ns[at] - ns[begin]).sum()) / 1e9
     if not took_s:
         return None
     begin, at = with_work(begin, at, lines.work)
@@ -354,7 +352,7 @@ def between_stamps(lines: StepLines) -> Durations | None:
         data_s=None,
         source="stamps",
         half_s=unit / 1e9 / float(np.median(steps)),
-        mean_s=float(took_s) / total,
+        mean_s=took_s / total,
         mean_half_s=unit / 1e9 * int(np.count_nonzero(lines.breaks)) / total,
     )
 

@@ -570,6 +570,6 @@ def test_a_failure_before_another_start_with_few_steps_is_not_the_end(
 
 
 def test_steps_that_are_printed_late_do_not_follow_a_failure() -> None:
-    """Another rank's end, and what it prints there, is no start."""
+    """Another rank's end, and what that rank prints then, is no start."""
     text = BEGINS + few_steps(8) + FAILS + "Closing the network\n" + FAILS + few_steps(4)
     assert not any(event.followed for event in events(text))

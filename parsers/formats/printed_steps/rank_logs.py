@@ -363,8 +363,8 @@ def _problems(rank: int, lines: StepLines, samples: RateSamples, timed: bool) ->
             "times are those of all of them"
         )
     if lines.restarts.any():
-        again = counted(int(lines.restarts.sum()), "time")
-        yield f"steps follow another start of a program {again}: the time before is that of no step"
+        starts = counted(int(lines.restarts.sum()), "time")
+        yield f"steps follow another start of a program {starts}: the time before is that of no step"
     if _has_rates(lines) and samples.of is None:
         yield f"printed rates may be of one rank or of all: {samples.why}"
 

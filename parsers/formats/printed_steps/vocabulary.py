@@ -412,7 +412,7 @@ _OTHER_DATES = re.compile(
 )
 #: The start of a line in which its timestamp is.
 DATE_BYTES = 160
-#: Times of day and durations for both, also in words: ``1h 02m 33s``.
+#: Times of day and durations, also in words (``1h 02m 33s``), for Python's ``re`` and for RE2.
 CLOCK = (
     r"(?:(?:\d{1,4} ?h(?:ours?|rs?)?,? ?)?\d{1,4} ?m(?:in(?:ute)?s?)?,? ?\d{1,2}(?:\.\d{1,9})? ?s"
     r"(?:ec(?:ond)?s?)?|(?:\d{1,4} days?,? ?)?\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,9})?)"

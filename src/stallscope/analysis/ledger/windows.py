@@ -21,7 +21,7 @@ _WINDOW = "window"  # the kind of rows that hold windows
 
 #: The usual value is taken over this many windows.
 AROUND = 25
-# If more windows follow such lines, the lines name something else.
+# Shares: of windows that may follow lines about work, of evaluations that save, and of such work's time.
 _MOST_NAMED, _ALL, _LEAST_NAMED = 0.5, 0.9, 0.25
 _LONG_OTHER = 3  # times the usual window: lines of other kinds before it tell of other work
 # Named work takes so many standard deviations of windows, and a share of one.
@@ -351,8 +351,8 @@ def _long_windows(
     long: Bools = (within | restarts) & (over > least)
     if long[within].sum() > _MOST_NAMED * within.sum():
         # It takes long in others, too, also where their steps were quick.
-        least = _LEAST_NAMED * np.median((over * windows.steps)[long & within])
-        long |= within & (over * windows.steps > least)
+        least_ms = _LEAST_NAMED * np.median((over * windows.steps)[long & within])
+        long |= within & (over * windows.steps > least_ms)
     return long
 
 
